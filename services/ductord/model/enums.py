@@ -1,0 +1,177 @@
+"""The closed vocabularies of the product, as the database and the transition history spell them.
+
+Every enum is a `str` whose value is the short lower-case name: the same word stands in SQL, in JSON history, in logs and (with the
+proto's prefix) in the contract. Nothing here knows how a state is left; the transition tables in `engine.transitions` do.
+"""
+
+from enum import StrEnum
+
+
+class StepType(StrEnum):
+    """The fifteen step types of the spec. Which of them this build can run is `engine.steps.SUPPORTED`."""
+
+    ACTION = "action"
+    WAIT = "wait"
+    APPROVAL = "approval"
+    SCATTER = "scatter"
+    FOR_EACH = "for_each"
+    GATHER = "gather"
+    DATAFLOW = "dataflow"
+    RACE = "race"
+    SUBWORKFLOW = "subworkflow"
+    HUMAN_LOOP = "human_loop"
+    AI_ACTION = "ai_action"
+    AI_AGENT = "ai_agent"
+    BRIDGE = "bridge"
+    DIGEST = "digest"
+    EVENT_SET = "event_set"
+
+
+class EdgeType(StrEnum):
+    """Which outcome of its source an edge stands for (spec: Edges)."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    TRUE = "true"
+    FALSE = "false"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    DONE = "done"
+
+
+class RunStatus(StrEnum):
+    """Status of a run (spec: Run status values). A run without a run row yet is `pending`."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    TERMINATED = "terminated"
+    MERGED = "merged"
+
+    @property
+    def terminal(self) -> bool:
+        """True when nothing but redrive leaves this status."""
+        return self not in (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
+
+
+class NodeStatus(StrEnum):
+    """Status of a node (spec: Node lifecycle)."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    COMPLETED_WITH_ERROR = "completed_with_error"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        """True when the node has ended; its outgoing edges are then taken or dead."""
+        return self not in (NodeStatus.PENDING, NodeStatus.RUNNING, NodeStatus.WAITING)
+
+
+class SkipReason(StrEnum):
+    """Why a node is `skipped` (ruling G1)."""
+
+    CONDITION = "condition"
+    CHOICE = "choice"
+    UPSTREAM_SKIPPED = "upstream_skipped"
+    UPSTREAM_FAILED = "upstream_failed"
+    RACE_LOST = "race_lost"
+    TIMEOUT = "timeout"
+    OPERATOR = "operator"
+    RUN_ENDED = "run_ended"
+
+
+class EdgeState(StrEnum):
+    """State of an edge in a run, one character each so that a run's edges are one string (rulings G1, G2)."""
+
+    OPEN = "?"
+    TAKEN = "T"
+    DEAD_SKIP = "S"
+    DEAD_FAILURE = "F"
+
+
+class AttemptStatus(StrEnum):
+    """The coordinator's verdict over an attempt. `open` until a tick has judged its outcome."""
+
+    OPEN = "open"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+
+class Outcome(StrEnum):
+    """What became of an attempt, first writer wins: a worker's report through dispatch, or the coordinator's sweep on its behalf."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    RELEASED = "released"
+    LOST = "lost"
+    TIMED_OUT = "timed_out"
+    HEARTBEAT_TIMED_OUT = "heartbeat_timed_out"
+    QUEUE_TIMED_OUT = "queue_timed_out"
+    REVOKED = "revoked"
+
+
+class TaskKind(StrEnum):
+    """What an attempt works for. Only `step` is made today; the others share its key (architecture: keys are wide enough)."""
+
+    STEP = "step"
+    ITEM = "item"
+    COMPENSATION = "compensation"
+    FINALLY = "finally"
+
+
+class TimerKind(StrEnum):
+    """What a durable timer is for."""
+
+    RUN_TIMEOUT = "run_timeout"
+    TOTAL_TIMEOUT = "total_timeout"
+    STOP_GRACE = "stop_grace"
+
+
+class Join(StrEnum):
+    """When a step with several predecessors becomes runnable (ruling G2)."""
+
+    ALL = "all"
+    ANY = "any"
+
+
+class OnError(StrEnum):
+    """Whether a failed step halts the run or lets the graph go on (ruling G4)."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+
+
+class FailPolicy(StrEnum):
+    """How a failing `fail` step stops the run (ruling G5)."""
+
+    FAIL_FAST = "fail_fast"
+    DRAIN = "drain"
+    RUN_ALL = "run_all"
+
+
+class Tier(StrEnum):
+    """Weight class of a run's tasks in the fair queue (8:3:1)."""
+
+    CRITICAL = "critical"
+    STANDARD = "standard"
+    BULK = "bulk"
+
+
+class CheckpointStatus(StrEnum):
+    """A checkpoint is `pending` until it is reached once or can no longer be (ruling G9)."""
+
+    PENDING = "pending"
+    REACHED = "reached"
+    UNREACHABLE = "unreachable"

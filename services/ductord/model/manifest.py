@@ -1,0 +1,134 @@
+"""The compiled manifest: a published version in the form that the engine runs.
+
+A manifest is pure data: expression *sources* and what each reads, steps in Kahn order, edges by index. It is stored as JSON, hashed
+(SHA-256 over canonical JSON) and never mutated. Compiled CEL programs are not in it: every process compiles a manifest's sources once.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, StepType, Tier
+
+FORMAT_VERSION = 1
+"""Version of this JSON shape. A coordinator leaves runs of a newer format alone."""
+
+ENGINE_LEVEL = 1
+"""Level of behaviour a manifest needs. Raised when an engine learns something that an older one would run wrongly."""
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of manifest values: absent fields have their default, so adding one keeps old hashes."""
+
+
+class Expression(_Value, frozen=True, kw_only=True):
+    """A CEL source and what it reads: root names (`TRIGGER`, `VARS`, `RUN`, `CONTEXT`, `OUTPUT` …) and step refs (ruling L3)."""
+
+    source: str
+    names: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+class Template(_Value, frozen=True, kw_only=True):
+    """A JSON tree whose strings may hold `${{ … }}`, and the union of what its expressions read. `static`: it holds none."""
+
+    tree: Any = None
+    static: bool = True
+    names: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+class RetryPolicy(_Value, frozen=True, kw_only=True):
+    """Ruling A1. `max_attempts` counts the first; `backoff_ms` is constant unless `coefficient` is given."""
+
+    max_attempts: int = 1
+    backoff_ms: int = 0
+    coefficient: float = 1.0
+    max_backoff_ms: int = 3_600_000
+    jitter: bool = False
+    retry_on: tuple[str, ...] = ()
+    non_retryable: tuple[str, ...] = ()
+
+
+class ActionSpec(_Value, frozen=True, kw_only=True):
+    """What an `action` step does: the action's name and the args to render for it."""
+
+    action: str
+    args: Template = Template()
+
+
+class Step(_Value, frozen=True, kw_only=True):
+    """One step with every default resolved. `incoming`/`outgoing` are edge indexes; `action` is set for type `action`."""
+
+    ref: str
+    type: StepType
+    title: str = ""
+    run_if: Expression | None = None
+    join: Join = Join.ALL
+    on_error: OnError = OnError.FAIL
+    result_expr: Expression | None = None
+    retry: RetryPolicy = RetryPolicy()
+    timeout_ms: int | None = None
+    total_timeout_ms: int | None = None
+    queue_timeout_ms: int | None = None
+    heartbeat_timeout_ms: int | None = None
+    max_lost: int = 5
+    queue: str = "default"
+    incoming: tuple[int, ...] = ()
+    outgoing: tuple[int, ...] = ()
+    action: ActionSpec | None = None
+
+
+class Edge(_Value, frozen=True, kw_only=True):
+    """An edge by step index. `order` and `default` matter inside a choice group (ruling G6)."""
+
+    source: int
+    target: int
+    type: EdgeType
+    condition: Expression | None = None
+    choice_group: str | None = None
+    order: int = 0
+    default: bool = False
+
+
+class Checkpoint(_Value, frozen=True, kw_only=True):
+    """A named progress marker over step indexes (ruling G9)."""
+
+    name: str
+    steps: tuple[int, ...]
+
+
+class Manifest(_Value, frozen=True, kw_only=True):
+    """A compiled definition. `steps` are in Kahn order, `entrypoints` the indexes without incoming edges, in that order."""
+
+    format_version: int
+    engine_level: int
+    family_slug: str
+    title: str = ""
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...] = ()
+    entrypoints: tuple[int, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    response_checkpoint: str | None = None
+    output: Template | None = None
+    variables: dict[str, Any] = {}
+    fail_policy: FailPolicy = FailPolicy.FAIL_FAST
+    run_timeout_ms: int | None = None
+    tier: Tier = Tier.STANDARD
+    manual_start: bool = True
+    """Ruling D4: False when the definition declares triggers and none of them is `manual`."""
+    input_schema: Any = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Manifest)
+
+
+def encode(manifest: Manifest) -> str:
+    """The manifest as JSON text (not canonical: hash with `engine.compile`)."""
+    return _encoder.encode(manifest).decode()
+
+
+def decode(text: str | bytes) -> Manifest:
+    """The manifest of a stored JSON text. Raises `msgspec.ValidationError` for a shape of another format version."""
+    return _decoder.decode(text)
