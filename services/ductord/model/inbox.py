@@ -1,0 +1,56 @@
+"""The facts that reach a run between two ticks. `decide` takes them as values; it never asks for more than `Missing` names.
+
+A fact may come twice (a wake-up repeated, a commit whose outcome was unknown): facts carry what identifies them (attempt number, timer
+key), and `decide` ignores one that has been applied.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ductord.model.enums import Outcome, TaskKind, TimerKind
+from ductord.model.run import Fault, OutputRef, RunStart
+
+
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an attempt, judged first-writer-wins by its row: a worker's result or the sweep's verdict on its behalf.
+
+    `output` references a success, whose value stands in `Inbox.outputs`. `retry_after_ms`: the worker's own next delay (A1). `started`: a
+    worker had leased it. Times are database times.
+    """
+
+    step_ref: str
+    attempt: int
+    outcome: Outcome
+    report_time: datetime
+    kind: TaskKind = TaskKind.STEP
+    item_index: int = -1
+    start_time: datetime | None = None
+    output: OutputRef | None = None
+    fault: Fault | None = None
+    non_retryable: bool = False
+    retry_after_ms: int | None = None
+
+
+class TimerDue(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable timer whose due time has passed by database time."""
+
+    kind: TimerKind
+    due_time: datetime
+    step_ref: str = ""
+    item_index: int = -1
+
+
+class Inbox(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a tick of one run knows beside the run itself.
+
+    `start` is always there (cached by the shell). `reports` are in order of report time, then key. `outputs`: output values by step ref, of the reports
+    and of whatever `Missing` asked for; a step that has no output is not in it.
+    """
+
+    start: RunStart
+    reports: tuple[AttemptReport, ...] = ()
+    timers: tuple[TimerDue, ...] = ()
+    outputs: Mapping[str, Any] = {}
