@@ -1,0 +1,220 @@
+"""The careful half of `jsonvalue`: the parse that misses nothing, and the one walk that can name the place of a fault.
+
+Callers use `jsonvalue`; this is its second gear, reached when orjson's fast parse leaves a doubt and for values that never were text. It
+must judge exactly as the fast path does: the tests hold the two together.
+"""
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+from ductord.model.errors import PayloadInvalid
+
+JSON: TypeAlias = Any
+"""A checked JSON value: `None | bool | int | float | str | list[JSON] | dict[str, JSON]`."""
+
+MAX_DEPTH: Final = 32
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
+EXACT: Final = 1 << 53
+"""Every double of this magnitude and more is integral, and may be the rounding of another integer."""
+
+_INFINITE: Final = (float("inf"), float("-inf"))
+_OUT_OF_RANGE: Final = "is an integer outside the 64-bit range; send it as a string"
+_ROUNDED: Final = "is an integer of 2^53 or more, which a Struct rounds; send the field's `_json` twin or a string"
+_NOT_FINITE: Final = "is NaN or infinite, which JSON does not have"
+
+_PATH_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+_Path = tuple[Any, str | int] | None
+"""Where a value sits: `(path of the container, key or index)`; formatted only for an error."""
+
+
+def parse_carefully(data: bytes, root: str) -> Any:
+    """The tree of a text with `_Refused` and `_Twice` where `checked` has to object. Raises `PayloadInvalid` if it is not JSON at all."""
+    try:
+        return _decoder.decode(data.decode())
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise PayloadInvalid("not_json", root, at(root, f"is not JSON: {error.msg} at {where}")) from None
+    except UnicodeDecodeError as error:
+        raise PayloadInvalid("not_json", root, at(root, f"is not UTF-8 at byte {error.start}")) from None
+    except RecursionError:
+        raise PayloadInvalid("too_deep", root, at(root, f"is nested more than {MAX_DEPTH} deep")) from None
+
+
+def checked(value: Any, root: str, *, struct: bool) -> JSON:
+    """The checked copy of any value. Recurses no deeper than `MAX_DEPTH`. Raises `PayloadInvalid` with the path."""
+    return _Walk(root, struct).value(value, 0, None, None)
+
+
+def at(path: str, message: str) -> str:
+    """`message` about the value at `path`."""
+    return f"{path or 'the value'} {message}"
+
+
+class _Refused:
+    """Stands in a carefully parsed tree for something refused, until the walk knows its path."""
+
+    __slots__ = ("message", "reason")
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        self.message = message
+
+
+class _Twice(dict[str, Any]):
+    """An object whose text named `key` twice."""
+
+    __slots__ = ("key",)
+
+    key: str
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    twice = _Twice(members)
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            twice.key = key
+            break
+        seen.add(key)
+    return twice
+
+
+def _integer(literal: str) -> Any:
+    value = (
+        int(literal) if len(literal) <= 20 else 1 << 64
+    )  # int() of a long literal is quadratic; 20 characters hold every int64
+    return value if INT64_MIN <= value <= INT64_MAX else _Refused("integer_range", _OUT_OF_RANGE)
+
+
+def _number(literal: str) -> Any:
+    value = float(literal)
+    if value in _INFINITE:
+        return _Refused("nan", "is a number beyond what a double holds")
+    if -EXACT < value < EXACT:
+        return value
+    # The double may have swallowed digits of an integral literal; Decimal keeps them. Bounded first, since int(Decimal("1e9999")) is not.
+    if abs(value) > float(1 << 64):
+        return _Refused("integer_range", _OUT_OF_RANGE)
+    exact = Decimal(literal)
+    integer = int(exact)
+    if exact != integer:
+        integer = int(value)
+    return integer if INT64_MIN <= integer <= INT64_MAX else _Refused("integer_range", _OUT_OF_RANGE)
+
+
+def _constant(literal: str) -> _Refused:
+    return _Refused("nan", f"is {literal}, which JSON does not have")
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_members, parse_int=_integer, parse_float=_number, parse_constant=_constant, strict=True
+)
+
+
+class _Walk:
+    """One checking walk. `parent` and `key` say where the value at hand sits; paths are tuples until an error formats one."""
+
+    __slots__ = ("_root", "_struct")
+
+    def __init__(self, root: str, struct: bool) -> None:
+        self._root = root
+        self._struct = struct
+
+    def value(self, value: Any, depth: int, parent: _Path, key: str | int | None) -> JSON:
+        kind = type(value)
+        if kind is str:
+            return self._text(value, parent, key)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return self._integer(value, parent, key)
+        if kind is float:
+            return self._float(value, parent, key)
+        if isinstance(value, dict | list | tuple):
+            path = None if key is None else (parent, key)
+            if depth == MAX_DEPTH:
+                raise self._refused("too_deep", f"is nested more than {MAX_DEPTH} deep", path, None)
+            if isinstance(value, dict):
+                return self._object(value, depth + 1, path)
+            return [self.value(item, depth + 1, path, index) for index, item in enumerate(value)]
+        return self._other(value, parent, key)
+
+    def _object(self, members: dict[Any, Any], depth: int, path: _Path) -> JSON:
+        if type(members) is _Twice:
+            raise self._refused("duplicate_key", "is a key that its object names twice", path, members.key)
+        copy: dict[str, JSON] = {}
+        for key, item in members.items():
+            if not isinstance(key, str):
+                message = f"has a key that is a {type(key).__name__}; keys are strings"
+                raise self._refused("not_json", message, path, None)
+            fault = _text_fault(key)
+            if fault is not None:
+                raise self._refused(fault[0], f"has a key that {fault[1]}", path, key)
+            copy[key] = self.value(item, depth, path, key)
+        return copy
+
+    def _text(self, text: str, parent: _Path, key: str | int | None) -> str:
+        fault = _text_fault(text)
+        if fault is not None:
+            raise self._refused(*fault, parent, key)
+        return text
+
+    def _integer(self, value: int, parent: _Path, key: str | int | None) -> int:
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise self._refused("integer_range", _OUT_OF_RANGE, parent, key)
+        return value
+
+    def _float(self, value: float, parent: _Path, key: str | int | None) -> int | float:
+        if value != value or value in _INFINITE:
+            raise self._refused("nan", _NOT_FINITE, parent, key)
+        if not value.is_integer():
+            return value
+        if self._struct and not -EXACT < value < EXACT:
+            raise self._refused("integer_range", _ROUNDED, parent, key)
+        return self._integer(int(value), parent, key)
+
+    def _other(self, value: Any, parent: _Path, key: str | int | None) -> JSON:
+        """Subclasses of the JSON types (a StrEnum) as what they are, and everything that is refused."""
+        if isinstance(value, str):
+            return self._text(str.__str__(value), parent, key)
+        if isinstance(value, int):
+            return self._integer(int(value), parent, key)
+        if isinstance(value, float):
+            return self._float(float(value), parent, key)
+        if isinstance(value, _Refused):
+            raise self._refused(value.reason, value.message, parent, key)
+        raise self._refused("not_json", f"is a {type(value).__name__}, which JSON does not have", parent, key)
+
+    def _refused(self, reason: str, message: str, parent: _Path, key: str | int | None) -> PayloadInvalid:
+        path = _written(parent if key is None else (parent, key), self._root)
+        return PayloadInvalid(reason, path, at(path, message))
+
+
+def _text_fault(text: str) -> tuple[str, str] | None:
+    if "\0" in text:
+        return "nul", "holds a NUL character"
+    if not text.isascii() and _SURROGATE.search(text):
+        return "surrogate", "holds a lone surrogate"
+    return None
+
+
+def _written(path: _Path, root: str) -> str:
+    """`input.items[3].name`; a key that is no plain name is quoted, cut and escaped: `input["k\\u0000"]`."""
+    parts: list[str] = []
+    while path is not None:
+        path, key = path
+        if isinstance(key, int):
+            parts.append(f"[{key}]")
+        elif _PATH_NAME.fullmatch(key):
+            parts.append(f".{key}")
+        else:
+            parts.append(f"[{json.dumps(key[:64], ensure_ascii=bool(_SURROGATE.search(key)))}]")
+    return (root + "".join(reversed(parts))).removeprefix(".")
