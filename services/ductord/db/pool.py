@@ -1,0 +1,96 @@
+"""The pool of one service and the one way to a tenant's rows.
+
+`open_pool` connects as the service's role. `tenant_transaction` is the only function that opens a tenant's database session: it sets the tenant for the
+transaction, which row-level security reads. Retrying a whole transaction is `retrying`. No SQL of a service lives here.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import asyncpg
+
+T = TypeVar("T")
+
+RETRYABLE = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InFailedSQLTransactionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.InterfaceError,
+    ConnectionError,
+    TimeoutError,
+    OSError,
+)
+"""What passes with time: conflicts, a fail-over, a restart. The connection is discarded where it may be at fault."""
+
+
+async def open_pool(
+    dsn: str,
+    role: str,
+    *,
+    min_size: int = 1,
+    max_size: int = 4,
+    notify: bool = True,
+    set_role: bool = False,
+) -> asyncpg.Pool:
+    """A pool for the service role `ductor_<role>`.
+
+    `set_role`: the login of `dsn` is not that role itself (`dev`: the embedded server's owner) and changes into it. `notify` off: this
+    service's statements send no NOTIFY.
+    """
+    settings = {"application_name": f"ductor-{role}", "jit": "off", "ductor.notify": "on" if notify else "off"}
+
+    async def prepare(connection: asyncpg.Connection) -> None:
+        if set_role:
+            # SET SESSION would be undone by the pool's RESET ALL: `setup` repeats it at each acquire.
+            await connection.execute(f"set role ductor_{role}")
+
+    pool: asyncpg.Pool = await asyncpg.create_pool(
+        dsn,
+        min_size=min_size,
+        max_size=max_size,
+        server_settings=settings,
+        command_timeout=30,
+        init=prepare,
+        reset=_no_reset,
+    )
+    return pool
+
+
+async def _no_reset(connection: asyncpg.Connection) -> None:
+    """Nothing to undo: services set what they set with `set local` only. Saves a round trip per acquire."""
+
+
+@asynccontextmanager
+async def tenant_transaction(pool: asyncpg.Pool, tenant_id: str) -> AsyncIterator[asyncpg.Connection]:
+    """A transaction in which row-level security shows the rows of `tenant_id` only (ruling N1)."""
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("select set_config('ductor.tenant_id', $1, true)", tenant_id)
+        yield connection
+
+
+async def retrying(
+    attempt: Callable[[], Awaitable[T]], *, tries: int = 5, on_retry: Callable[[BaseException], None] | None = None
+) -> T:
+    """Run a whole transaction, again with jittered back-off when it failed for a passing reason (`RETRYABLE`).
+
+    Only for transactions that are safe to repeat: those guarded by a version or a unique key.
+    """
+    for number in range(tries):
+        try:
+            return await attempt()
+        except RETRYABLE as error:
+            if number == tries - 1:
+                raise
+            if on_retry is not None:
+                on_retry(error)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**number)
+    raise AssertionError("unreachable")

@@ -1,0 +1,63 @@
+-- One login per service, none of them the owner (applied by every `ductor migrate`; idempotent).
+-- Roles come without a password: set one (`alter role ductor_trigger password '…'`) or use certificates. What a role may not do is «permission denied»;
+-- what another tenant owns is invisible. Row-level security is forced: edge roles see the tenant of their transaction, the coordinator and dispatch
+-- serve all tenants.
+
+do $$
+declare r text;
+begin
+    foreach r in array array['definition', 'trigger', 'run_control', 'signals', 'reads', 'coordinator', 'dispatch'] loop
+        if not exists (select from pg_roles where rolname = 'ductor_' || r) then
+            begin
+                execute format('create role %I login nosuperuser nocreatedb nocreaterole nobypassrls', 'ductor_' || r);
+            exception when duplicate_object then null;  -- two databases of one cluster migrated at the same moment
+            end;
+        end if;
+    end loop;
+end $$;
+
+do $$
+declare t text; edge text := 'ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads';
+begin
+    execute format('revoke create on schema %I from public', current_schema());
+    for t in select relname from pg_class where relnamespace = current_schema()::regnamespace and relkind = 'r' and relname like 'eec\_workflow\_%' loop
+        execute format('revoke all on %I from public, %s, ductor_coordinator, ductor_dispatch', t, edge);
+        execute format('alter table %I enable row level security', t);
+        execute format('alter table %I force row level security', t);
+        execute format('drop policy if exists tenant on %I', t);
+        execute format('drop policy if exists all_tenants on %I', t);
+        execute format('create policy tenant on %I to %s using (tenant_id = current_setting(''ductor.tenant_id'', true)) with check (tenant_id = current_setting(''ductor.tenant_id'', true))', t, edge);
+        execute format('create policy all_tenants on %I to ductor_coordinator, ductor_dispatch using (true) with check (true)', t);
+    end loop;
+end $$;
+
+-- definition: drafts and versions. A version row never changes but for its retirement.
+grant select, insert, update on eec_workflow_definition to ductor_definition;
+grant select, insert, update, delete on eec_workflow_draft to ductor_definition;
+grant select, insert, update (status, archive_time) on eec_workflow_version to ductor_definition;
+grant insert on eec_workflow_audit to ductor_definition;
+
+-- trigger: gives birth to runs, wakes the coordinator, waits for checkpoints.
+grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run, eec_workflow_checkpoint, eec_workflow_step_attempt to ductor_trigger;
+grant select, insert on eec_workflow_run_start to ductor_trigger;
+grant insert on eec_workflow_wakeup to ductor_trigger;
+
+-- reads: looks, never touches.
+grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt,
+    eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit to ductor_reads;
+
+-- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
+grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
+grant select, insert on eec_workflow_run_start, eec_workflow_transition, eec_workflow_checkpoint to ductor_coordinator;
+grant select, insert, update on eec_workflow_run to ductor_coordinator;
+grant select, insert, update (status, end_time, cancel_requested_time, outcome, report_time, error_code, error_message, check_time) on eec_workflow_step_attempt
+    to ductor_coordinator;
+grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarantine to ductor_coordinator;
+grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column
+grant insert on eec_workflow_audit to ductor_coordinator;
+
+-- dispatch: lease and result columns of an attempt, nothing else.
+grant select, update (lease_secret, worker_id, poll_id, start_time, lease_expire_time, deadline_time, heartbeat_time, heartbeat_details, check_time,
+    outcome, report_time, output, output_size, output_hash, error_code, error_message, non_retryable, retry_after_ms,
+    stale_outcome, stale_time, stale_output, stale_error_code, stale_error_message) on eec_workflow_step_attempt to ductor_dispatch;
+grant insert on eec_workflow_wakeup to ductor_dispatch;

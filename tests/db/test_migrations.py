@@ -1,0 +1,38 @@
+"""The schema: migrations apply once, and every statement of every service is valid against it."""
+
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+import ductord
+from ductord.db.migrate import migrate, pending
+from ductord.db.queries import Queries
+from tests.conftest import Database
+
+PACKAGES = sorted(f"ductord.{p.parent.name}" for p in Path(ductord.__file__).parent.glob("*/queries.sql"))
+
+
+async def test_migrating_twice_changes_nothing(database: Database) -> None:
+    """Applied migrations are recorded; a second call finds nothing to do."""
+    assert await migrate(database.owner) == []
+    connection = await asyncpg.connect(database.owner)
+    try:
+        assert await pending(connection) == []
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+async def test_every_statement_prepares_as_its_role(database: Database, package: str) -> None:
+    """A statement that Postgres would not plan, or that the service's role may not run, fails here and not at three in the morning."""
+    role = package.rsplit(".", 1)[1]
+    connection = await asyncpg.connect(database.dsn(role))
+    try:
+        for name, sql in Queries(package).items():
+            try:
+                await connection.prepare(sql)
+            except asyncpg.PostgresError as error:
+                pytest.fail(f"{package} {name}: {error}")
+    finally:
+        await connection.close()
