@@ -1,0 +1,1 @@
+"""Generated from proto/ by proto/gen.sh; never edited."""
