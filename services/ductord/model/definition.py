@@ -1,0 +1,168 @@
+"""The one JSON model of a definition (ruling L1): YAML, JSON, proto and SDK are doors to it.
+
+It says what an author may *write*: names, types, ranges. What the words mean together (dangling edges, expressions, rulings G4, L9) is
+judged by `engine.compile`, which also refuses by name what this build cannot do yet. Every field of the contract is sayable, so that a
+definition for a later build is told `FEATURE_NOT_SUPPORTED` and never «unknown field». A field that is null counts as not written.
+The objects named like a step type come with the type that needs them. This model never fills in behaviour: defaults are resolved in the
+manifest, and an absent field stays absent when the definition is written again.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, Tier
+
+DOCUMENT_TYPE: Final = "workflow_definition"
+STEP_REF_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
+FAMILY_SLUG_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,127}$"
+VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
+ACTION_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}(:[A-Za-z0-9_.-]{1,128}|(\.[A-Za-z0-9_-]{1,64}){2,4})$"
+CODE_PATTERN: Final = r"^[A-Za-z0-9_.:-]{1,128}$"
+MAX_DURATION_MS: Final = 10 * 366 * 86_400_000
+"""Ten years: longer is a slip of the pen, and timestamps stay far from overflow."""
+MAX_ATTEMPTS: Final = 10_000
+
+StepRef = Annotated[str, Field(pattern=STEP_REF_PATTERN)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Code = Annotated[str, Field(pattern=CODE_PATTERN)]
+Cel = Annotated[str, Field(min_length=1, description="A bare CEL expression.")]
+DelayMs = Annotated[int, Field(ge=0, le=MAX_DURATION_MS)]
+TimeoutMs = Annotated[int, Field(ge=1, le=MAX_DURATION_MS)]
+
+
+class _Part(BaseModel):
+    """Strict: a number is not a string and `1` is not true, whatever the door (YM-01)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class CompensatingAction(_Part):
+    """One inverse action of a step (ruling C7)."""
+
+    action: Annotated[str, Field(pattern=ACTION_PATTERN)]
+    args: dict[str, Any] | None = None
+    retry_max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
+    retry_backoff_ms: DelayMs | None = None
+    timeout_ms: TimeoutMs | None = None
+    queue: Name | None = None
+
+
+class Compensation(_Part):
+    """What undoes a step when the run fails or is cancelled, and what always runs last (ruling C7)."""
+
+    on_failure: list[CompensatingAction] | None = None
+    on_cancel: list[CompensatingAction] | None = None
+    final: Annotated[list[CompensatingAction] | None, Field(alias="finally")] = None
+    failure_policy: Annotated[str, Field(max_length=64)] | None = None
+
+
+class StepDefinition(_Part):
+    """One step: the fields common to all types and those of type `action`."""
+
+    ref: Annotated[StepRef, Field(description="Unique name of the step; edges and expressions use it.")]
+    type: Annotated[str, Field(min_length=1, max_length=64, description="Kind of the step.")]
+    title: Annotated[str, Field(max_length=256)] | None = None
+    run_if: Annotated[Cel, Field(description="CEL; the step is skipped when it is false.")] | None = None
+    join: Annotated[Join, Field(strict=False, description="When a step with several predecessors runs.")] | None = None
+    on_error: (
+        Annotated[OnError, Field(strict=False, description="Whether a failure of this step stops the run.")] | None
+    ) = None
+    result_expr: (
+        Annotated[Cel, Field(description="CEL over OUTPUT; decides between the true and the false edges.")] | None
+    ) = None
+    retry_max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS, description="Counts the first.")] | None = None
+    retry_backoff_ms: DelayMs | None = None
+    retry_backoff_coefficient: Annotated[float, Field(ge=1, le=1_000)] | None = None
+    retry_max_backoff_ms: DelayMs | None = None
+    retry_jitter: bool | None = None
+    retry_on: Annotated[list[Code], Field(max_length=100)] | None = None
+    non_retryable: Annotated[list[Code], Field(max_length=100)] | None = None
+    timeout_ms: Annotated[TimeoutMs, Field(description="Of one attempt.")] | None = None
+    total_timeout_ms: Annotated[TimeoutMs, Field(description="Across attempts.")] | None = None
+    queue_timeout_ms: Annotated[TimeoutMs, Field(description="Waiting for a worker.")] | None = None
+    heartbeat_timeout_ms: Annotated[TimeoutMs, Field(description="Silence of a worker.")] | None = None
+    max_lost: Annotated[int, Field(ge=0, le=1_000, description="Lost attempts that are forgiven.")] | None = None
+    queue: Annotated[Name, Field(description="Queue that a worker polls; remote workers bring the action.")] | None = (
+        None
+    )
+    compensation: Compensation | None = None
+    action: Annotated[str, Field(pattern=ACTION_PATTERN, description="`provider:action`.")] | None = None
+    args: Annotated[dict[str, Any], Field(description="JSON; strings may hold ${{ CEL }}.")] | None = None
+    connection_ref: Annotated[str, Field(min_length=1)] | None = None
+    connection_ref_mode: Annotated[str, Field(max_length=64)] | None = None
+
+
+class EdgeDefinition(_Part):
+    """From one step to another, taken on one outcome of the source."""
+
+    source_ref: StepRef
+    target_ref: StepRef
+    type: Annotated[EdgeType, Field(strict=False)]
+    condition: Annotated[Cel, Field(description="CEL; the edge is dead when it is false.")] | None = None
+    choice_group: Name | None = None
+    order: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] | None = None
+    default: bool | None = None
+
+
+class CheckpointDefinition(_Part):
+    """A named progress marker over steps."""
+
+    name: Name
+    step_refs: Annotated[list[StepRef], Field(min_length=1)]
+
+
+class ScheduleDefinition(_Part):
+    """When a schedule trigger fires (rulings T2)."""
+
+    cron_expression: Annotated[str, Field(min_length=1, max_length=256)]
+    timezone: Annotated[str, Field(max_length=64)] | None = None
+    catchup_window_ms: DelayMs | None = None
+    overlap_policy: Annotated[str, Field(max_length=64)] | None = None
+
+
+class TriggerDefinition(_Part):
+    """How runs start."""
+
+    id: Name
+    type: Literal["manual", "event", "schedule"]
+    patterns: list[Annotated[str, Field(min_length=1, max_length=256)]] | None = None
+    filter: Cel | None = None
+    input: Any | None = None
+    schedule: ScheduleDefinition | None = None
+    tier: Annotated[Tier, Field(strict=False)] | None = None
+
+
+class Definition(_Part):
+    """The body of a workflow definition."""
+
+    family_slug: Annotated[str, Field(pattern=FAMILY_SLUG_PATTERN, description="Names the family for good.")]
+    title: Annotated[str, Field(max_length=256)] | None = None
+    description: Annotated[str, Field(max_length=10_000)] | None = None
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=100)] | None = None
+    variables: (
+        Annotated[
+            dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], Any], Field(description="Defaults of VARS, by name.")
+        ]
+        | None
+    ) = None
+    input_schema: Annotated[dict[str, Any], Field(description="JSON Schema of a trigger's input.")] | None = None
+    output: Annotated[Any, Field(description="Output of the run; strings may hold ${{ CEL }}.")] = None
+    steps: Annotated[list[StepDefinition], Field(min_length=1)]
+    edges: list[EdgeDefinition] | None = None
+    triggers: list[TriggerDefinition] | None = None
+    checkpoints: list[CheckpointDefinition] | None = None
+    response_checkpoint: Name | None = None
+    fail_policy: Annotated[FailPolicy, Field(strict=False)] | None = None
+    run_timeout_ms: TimeoutMs | None = None
+    tier: Annotated[Tier, Field(strict=False)] | None = None
+    auto_continue: bool | None = None
+    schedule: ScheduleDefinition | None = None
+
+
+class Document(_Part):
+    """The envelope that files and the API carry."""
+
+    type: Literal["workflow_definition"]
+    definition: Definition
