@@ -4,13 +4,16 @@ import msgspec
 
 from ductord.model.effects import Effect
 from ductord.model.events import Event
+from ductord.model.run import Run
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Events (what happened) and effects (what to do). No events means nothing changed and nothing is written."""
+    """Events (what happened) and effects (what to do). No events means that the run did not change: its row and history are not written, only
+    the inbox rows that were shown are marked applied. `run`: the state after the events, exactly what `evolve` makes of them (None: unchanged)."""
 
     events: tuple[Event, ...] = ()
     effects: tuple[Effect, ...] = ()
+    run: Run | None = None
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,18 +70,20 @@ class ClearTimers(_Effect, frozen=True, kw_only=True):
 
 
 class RecordCheckpoint(_Effect, frozen=True, kw_only=True):
-    """Publish a checkpoint's end to the callers that wait for it. `output`: response_group_output, its refs' outputs by ref (G9)."""
+    """Publish a checkpoint's end to the callers that wait for it. `refs`: step ref → attempt that holds its output, for
+    response_group_output (G9); a ref without an output is left out, and no payload travels through `decide`."""
 
     name: str
     status: CheckpointStatus
-    output: dict[str, Any] | None = None
+    refs: dict[str, int] = {}
 
 
 class RecordResult(_Effect, frozen=True, kw_only=True):
-    """Store the run's output (G8). `refs`: leaf outputs by reference when the definition has no `output` expression."""
+    """Store the run's output (G8): the value of the definition's `output` expression, or, where it has none (`refs` is not None), its leaf
+    outputs by reference, step ref → attempt."""
 
     output: Any = None
-    refs: tuple[str, ...] = ()
+    refs: dict[str, int] | None = None
 
 
 Effect = QueueTask | CloseAttempt | RequestCancel | SetTimer | ClearTimers | RecordCheckpoint | RecordResult

@@ -76,6 +76,7 @@ class CheckpointState(_Value, frozen=True, kw_only=True):
 class Run(_Value, frozen=True, kw_only=True):
     """State of one run. `nodes` and `checkpoints` follow the manifest's order; `edges` holds one `EdgeState` character per manifest edge.
 
+    `open_nodes` counts the nodes that are not terminal: the run closes when it is zero (G8).
     `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `context` is the run context.
     """
 
@@ -85,6 +86,7 @@ class Run(_Value, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()
     edges: str = ""
     checkpoints: tuple[CheckpointState, ...] = ()
+    open_nodes: int = 0
     stop: Stop | None = None
     fault: Fault | None = None
     output_fault: Fault | None = None
