@@ -1,0 +1,53 @@
+# Everything runs from one virtual environment that the first target makes. `make check` is the whole gate, the same here and in CI.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(abspath $(VENV))/bin
+export PATH := $(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo check lint types imports protos test chaos bench gen clean
+
+help:  ## What can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(BIN)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[embedded,dev]'
+	@touch $@
+
+install: $(BIN)/.installed  ## Make the virtual environment and install all into it
+
+demo: install  ## Start a stack, run workflows, kill it with -9 in mid-run, see every run finish
+	$(BIN)/python -m examples.demo
+
+check: install lint types imports protos test  ## The whole gate
+
+lint: install
+	ruff check .
+	ruff format --check .
+
+types: install
+	mypy
+
+imports: install
+	lint-imports
+
+protos: install  ## Lint the contract and see that gen/ is what it generates
+	proto/gen.sh check
+	buf lint
+	buf format -d --exit-code
+
+test: install  ## All tests (two-minute chaos included)
+	pytest -n 2 --dist loadgroup
+
+chaos: install  ## The long chaos and field-case variants
+	DUCTOR_CHAOS=long pytest -m chaos -p no:xdist --timeout 1800
+
+bench: install  ## Measure against the limit and the floor program on this machine
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+gen: install  ## Generate gen/ from proto/
+	proto/gen.sh
+
+clean:
+	rm -rf $(VENV) .buf-deps .mypy_cache .ruff_cache .pytest_cache
