@@ -1,0 +1,285 @@
+-- The coordinator's statements. Lock order, everywhere: wake-ups, runs by id, inbox, attempts, timers. Every hot statement takes arrays.
+
+-- name: claim_runs
+-- Due wake-ups, oldest first, tenants in turn (a loose index scan finds the tenants, each gets its share of the batch). A try-lock per run, held to the end of
+-- the transaction, keeps two coordinators off one run; the wake-ups of the runs we got are deleted here, so those that arrive from now on are claimed next.
+with recursive tenants as (
+    (select tenant_id from eec_workflow_wakeup order by tenant_id limit 1)
+    union all
+    select (select w.tenant_id from eec_workflow_wakeup w where w.tenant_id > t.tenant_id order by w.tenant_id limit 1)
+    from tenants t where t.tenant_id is not null
+),
+share as (select greatest($1::int / greatest(count(*), 1), 8)::int as each from tenants where tenant_id is not null),
+due as materialized (
+    select distinct w.tenant_id, w.run_id
+    from tenants t, share s,
+         lateral (select tenant_id, run_id from eec_workflow_wakeup
+                  where tenant_id = t.tenant_id and due_time <= eec_now() order by due_time limit s.each) w
+    where t.tenant_id is not null
+    limit $1::int
+),
+locked as materialized (
+    select tenant_id, run_id from due where pg_try_advisory_xact_lock(eec_run_lock_key(run_id))
+),
+served as (
+    delete from eec_workflow_wakeup w using locked l
+    where w.tenant_id = l.tenant_id and w.run_id = l.run_id and w.due_time <= eec_now()
+)
+select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
+
+-- name: claim_given
+-- The same for named runs: a batch that failed is bisected.
+with locked as materialized (
+    select tenant_id, run_id from unnest($1::text[], $2::uuid[]) as g(tenant_id, run_id)
+    where pg_try_advisory_xact_lock(eec_run_lock_key(run_id))
+),
+served as (
+    delete from eec_workflow_wakeup w using locked l
+    where w.tenant_id = l.tenant_id and w.run_id = l.run_id and w.due_time <= eec_now()
+)
+select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
+
+-- name: load_runs
+-- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again.
+select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
+       s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth,
+       case when c.start_known then null else s.labels::text end as labels,
+       case when c.start_known then null else s.input::text end as input,
+       r.record_version, r.status, r.has_errors, r.start_time, r.end_time,
+       case when r.record_version = c.known then null else r.node_states::text end as node_states,
+       case when r.record_version = c.known then null else r.edge_states end as edge_states,
+       case when r.record_version = c.known then null else r.run_state::text end as run_state,
+       q.ticks as quarantine_ticks
+from unnest($1::text[], $2::uuid[], $3::int[], $4::bool[]) as c(tenant_id, run_id, known, start_known)
+join eec_workflow_run_start s on s.tenant_id = c.tenant_id and s.run_id = c.run_id
+left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
+left join eec_workflow_quarantine q on q.tenant_id = c.tenant_id and q.run_id = c.run_id
+order by s.run_id;
+
+-- name: load_manifests
+select tenant_id, version_id::text, format_version, engine_level, manifest_hash, manifest::text
+from eec_workflow_version
+where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
+
+-- name: load_reports
+-- The inbox of attempts: reported and not yet judged. Drained by «not yet applied», never by «id above the last».
+select a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.outcome, a.report_time, a.start_time,
+       a.output::text, a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
+where a.status = 'open' and a.report_time is not null
+order by a.report_time, a.step_ref, a.item_index, a.attempt;
+
+-- name: load_timers
+select t.tenant_id, t.run_id::text, t.kind, t.step_ref, t.item_index, t.due_time
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+join eec_workflow_timer t on t.tenant_id = c.tenant_id and t.run_id = c.run_id
+where t.due_time <= $3
+order by t.due_time, t.kind, t.step_ref;
+
+-- name: load_outputs
+-- Outputs that ready steps read, each from the row of the attempt that produced it.
+select c.run_id::text, a.step_ref, a.attempt, a.output::text
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) as c(tenant_id, run_id, step_ref, attempt)
+join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id and a.step_ref = c.step_ref
+    and a.item_index = -1 and a.kind = 'step' and a.attempt = c.attempt;
+
+-- name: update_runs
+-- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A terminal row never matches again.
+update eec_workflow_run r
+set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
+    current_step = coalesce(x.current_step, r.current_step), has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
+    result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14, end_time = x.end_time
+from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
+            $12::text[], $13::text[], $15::timestamptz[])
+     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs, end_time)
+where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.end_time is null
+returning r.run_id::text;
+
+-- name: insert_runs
+insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
+                              error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
+select x.tenant_id, x.run_id, 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, coalesce(x.current_step, ''), x.has_errors, x.error_code,
+       x.error_message, x.result::json, x.result_refs::jsonb, $14, x.end_time, x.version_id, x.format_version, x.engine_level, $14
+from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
+            $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[])
+     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
+          end_time, version_id, format_version, engine_level)
+on conflict (tenant_id, run_id) do nothing
+returning run_id::text;
+
+-- name: insert_transitions
+insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
+select x.tenant_id, x.run_id, x.seq, $5, x.events::json
+from unnest($1::text[], $2::uuid[], $3::int[], $4::text[]) as x(tenant_id, run_id, seq, events);
+
+-- name: close_attempts
+update eec_workflow_step_attempt a
+set status = x.status, end_time = $8
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt, status)
+where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+  and a.attempt = x.attempt and a.status = 'open';
+
+-- name: insert_attempts
+insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
+                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time)
+select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key, x.due_time,
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+            $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[])
+     as x(tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time, queue_deadline, timeout_ms,
+          heartbeat_timeout_ms, traceparent);
+
+-- name: insert_retries
+-- A retry reuses the rendered input of the attempt before, and gets its last heartbeat details (A1, A5).
+insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
+                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time)
+select p.tenant_id, p.run_id, p.step_ref, p.item_index, p.kind, x.attempt, p.tier, x.queue, x.action, p.input, x.idempotency_key, x.due_time,
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[], $10::text[],
+            $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[])
+     as x(tenant_id, run_id, step_ref, item_index, kind, attempt, retry_of, queue, action, idempotency_key, due_time, queue_deadline, timeout_ms,
+          heartbeat_timeout_ms, traceparent)
+join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.run_id and p.step_ref = x.step_ref and p.item_index = x.item_index
+    and p.kind = x.kind and p.attempt = x.retry_of;
+
+-- name: request_cancels
+update eec_workflow_step_attempt a
+set cancel_requested_time = $7
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
+where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+  and a.attempt = x.attempt and a.status = 'open' and a.cancel_requested_time is null;
+
+-- name: set_timers
+insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, item_index, due_time)
+select * from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::int[], $6::timestamptz[])
+on conflict (tenant_id, run_id, kind, step_ref, item_index) do update set due_time = excluded.due_time, woken_time = null;
+
+-- name: clear_timers
+-- An empty step_ref with no kind clears all timers of the run (it ended); otherwise those of the step, or of one kind.
+delete from eec_workflow_timer t
+using unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) as x(tenant_id, run_id, step_ref, kind)
+where t.tenant_id = x.tenant_id and t.run_id = x.run_id
+  and ((x.step_ref = '' and x.kind = '') or (t.step_ref = x.step_ref and (x.kind = '' or t.kind = x.kind)));
+
+-- name: insert_checkpoints
+insert into eec_workflow_checkpoint (tenant_id, run_id, name, status, at, refs)
+select x.tenant_id, x.run_id, x.name, x.status, $6, x.refs::jsonb
+from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[]) as x(tenant_id, run_id, name, status, refs)
+on conflict do nothing;
+
+-- name: insert_wakeups
+-- For runs that lost the race or were postponed. `delay_ms` 0: at once.
+insert into eec_workflow_wakeup (tenant_id, run_id, due_time)
+select x.tenant_id, x.run_id, eec_now() + x.delay_ms * interval '1 millisecond'
+from unnest($1::text[], $2::uuid[], $3::bigint[]) as x(tenant_id, run_id, delay_ms);
+
+-- name: set_quarantine
+-- One more tick of the run failed: remember why, retry later (1 s doubling to 5 min).
+insert into eec_workflow_quarantine as q (tenant_id, run_id, error, ticks, since, retry_time)
+select x.tenant_id, x.run_id, x.error, 1, eec_now(), eec_now() + interval '1 second'
+from unnest($1::text[], $2::uuid[], $3::text[]) as x(tenant_id, run_id, error)
+on conflict (tenant_id, run_id) do update
+set error = excluded.error, ticks = q.ticks + 1, retry_time = eec_now() + least(interval '1 second' * 2 ^ least(q.ticks, 9), interval '5 minutes')
+returning q.tenant_id, q.run_id::text, (extract(epoch from q.retry_time - eec_now()) * 1000)::bigint as delay_ms, q.ticks;
+
+-- name: clear_quarantine
+delete from eec_workflow_quarantine q using unnest($1::text[], $2::uuid[]) as x(tenant_id, run_id)
+where q.tenant_id = x.tenant_id and q.run_id = x.run_id;
+
+-- name: notify
+select eec_notify(c) from unnest($1::text[]) as c;
+
+-- Sweeps --------------------------------------------------------------------------------------------------------------
+
+-- name: expire_attempts
+-- Silence has limits: the sweep reports, on the worker's behalf and by database time, what is overdue. First writer wins, so a result that came in time stays.
+with overdue as (
+    select tenant_id, run_id, step_ref, item_index, kind, attempt
+    from eec_workflow_step_attempt
+    where status = 'open' and report_time is null and check_time is not null and check_time <= eec_now()
+    order by check_time limit $1 for update skip locked
+),
+expired as (
+    update eec_workflow_step_attempt a
+    set report_time = eec_now(),
+        outcome = case when a.lease_secret is null then 'queue_timed_out'
+                       when a.deadline_time <= eec_now() then 'timed_out'
+                       when a.heartbeat_timeout_ms is not null
+                            and coalesce(a.heartbeat_time, a.start_time) + a.heartbeat_timeout_ms * interval '1 millisecond' <= eec_now()
+                            then 'heartbeat_timed_out'
+                       else 'lost' end
+    from overdue o
+    where a.tenant_id = o.tenant_id and a.run_id = o.run_id and a.step_ref = o.step_ref and a.item_index = o.item_index and a.kind = o.kind
+      and a.attempt = o.attempt
+    returning a.tenant_id, a.run_id, a.outcome
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from expired)
+select outcome, count(*)::int as attempts from expired group by outcome;
+
+-- name: wake_timers
+-- Due timers, oldest first, wake their runs once; the tick that fires them deletes them.
+with due as (
+    select tenant_id, run_id, kind, step_ref, item_index from eec_workflow_timer
+    where woken_time is null and due_time <= eec_now() order by due_time limit $1 for update skip locked
+),
+woken as (
+    update eec_workflow_timer t set woken_time = eec_now() from due d
+    where t.tenant_id = d.tenant_id and t.run_id = d.run_id and t.kind = d.kind and t.step_ref = d.step_ref and t.item_index = d.item_index
+    returning t.tenant_id, t.run_id
+),
+wakeups as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from woken)
+select count(*)::int from woken;
+
+-- name: sweep_reports
+-- Reports that nobody woke a run for (a wake-up was lost): older than the sweep period and still not judged.
+with lost as (
+    select distinct a.tenant_id, a.run_id from eec_workflow_step_attempt a
+    where a.status = 'open' and a.report_time is not null and a.report_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_timers
+-- Timers that woke their run and are still there: the wake-up was lost.
+with again as (
+    update eec_workflow_timer set woken_time = null
+    where woken_time < eec_now() - $1::bigint * interval '1 millisecond' returning 1
+)
+select count(*)::int from again;
+
+-- name: sweep_starts
+-- Runs born since $1 that never started and that no wake-up names.
+with lost as (
+    select s.tenant_id, s.run_id from eec_workflow_run_start s
+    where s.create_time >= $1 and s.create_time < eec_now() - $2::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_run r where r.tenant_id = s.tenant_id and r.run_id = s.run_id)
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id)
+    limit $3
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_stuck
+-- Open runs, page after page, that have nothing to wait for: no open attempt, no timer, no wake-up. The count should be 0: each is a bug, and is woken.
+with page as (
+    select r.tenant_id, r.run_id, r.update_time from eec_workflow_run r
+    where r.end_time is null and (r.tenant_id, r.run_id) > ($1, $2::uuid) order by r.tenant_id, r.run_id limit $3
+),
+stuck as (
+    select p.tenant_id, p.run_id from page p
+    where p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id)
+      and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.step_ref <> '')
+      and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open')
+      and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind = 'stop_grace')
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from stuck)
+select (select count(*)::int from stuck) as stuck, (select count(*)::int from page) as seen,
+       (select tenant_id from page order by tenant_id desc, run_id desc limit 1) as last_tenant,
+       (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
+
+-- name: now
+select eec_now();
