@@ -202,8 +202,9 @@ create table eec_workflow_step_attempt (
     primary key (tenant_id, run_id, step_ref, item_index, kind, attempt)
 ) with (fillfactor = 70);
 -- Four small partial indexes: what can be leased, what was reported and not judged, what has a limit, what one poll leased.
-create index eec_workflow_step_attempt_claim on eec_workflow_step_attempt (queue, tier, tenant_id, due_time)
-    include (action) where status = 'open' and report_time is null and lease_secret is null;
+-- The action stands before the tenant: a worker that names few actions of a queue full of others reads only its own.
+create index eec_workflow_step_attempt_claim on eec_workflow_step_attempt (queue, action, tier, tenant_id, due_time)
+    where status = 'open' and report_time is null and lease_secret is null;
 create index eec_workflow_step_attempt_reported on eec_workflow_step_attempt (tenant_id, run_id)
     where status = 'open' and report_time is not null;
 create index eec_workflow_step_attempt_check on eec_workflow_step_attempt (check_time)
