@@ -973,19 +973,23 @@ class DeleteWorkflowDraftRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     EXPECTED_DRAFT_REVISION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The definition id."""
     expected_draft_revision: _builtins.int
     """The revision that the caller has read; where given it must be the draft's current one."""
+    reason: _builtins.str
+    """Why, for the audit trail; at most 1,000 characters."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         expected_draft_revision: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision", "expected_draft_revision", b"expected_draft_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision", "expected_draft_revision", b"expected_draft_revision", "id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision", "expected_draft_revision", b"expected_draft_revision", "id", b"id", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_draft_revision: _TypeAlias = _typing.Literal["expected_draft_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_draft_revision: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision"]  # noqa: Y015
@@ -1026,22 +1030,26 @@ class PublishWorkflowDefinitionRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     EXPECTED_DRAFT_REVISION_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The definition id."""
     expected_draft_revision: _builtins.int
     """The revision that the caller has read; where given it must be the draft's current one."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    reason: _builtins.str
+    """Why, for the audit trail; at most 1,000 characters."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         expected_draft_revision: _builtins.int | None = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision", "expected_draft_revision", b"expected_draft_revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision", "expected_draft_revision", b"expected_draft_revision", "id", b"id", "payload_format", b"payload_format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision", "expected_draft_revision", b"expected_draft_revision", "id", b"id", "payload_format", b"payload_format", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_draft_revision: _TypeAlias = _typing.Literal["expected_draft_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_draft_revision: _TypeAlias = _typing.Literal["_expected_draft_revision", b"_expected_draft_revision"]  # noqa: Y015
@@ -1099,19 +1107,23 @@ class ArchiveWorkflowDefinitionRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The id of a version, or the definition id for the current version."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    reason: _builtins.str
+    """Why, for the audit trail; at most 1,000 characters."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "payload_format", b"payload_format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "payload_format", b"payload_format", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

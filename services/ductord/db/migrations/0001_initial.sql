@@ -21,6 +21,7 @@ create table eec_workflow_definition (
     definition_id   uuid not null,                    -- names the draft and, for good, the family (D1)
     family_slug     text not null,
     latest_version  int  not null default 0,          -- highest number given so far; versions have no gaps (D2)
+    last_revision   int  not null default 0,          -- of the draft that was deleted last: a reopened one goes on from there
     create_time     timestamptz not null default eec_now(),
     primary key (tenant_id, definition_id),
     unique (tenant_id, family_slug)
@@ -39,6 +40,7 @@ create table eec_workflow_draft (
     primary key (tenant_id, definition_id),
     foreign key (tenant_id, definition_id) references eec_workflow_definition
 );
+create index eec_workflow_draft_listing on eec_workflow_draft (tenant_id, create_time, definition_id);
 
 create table eec_workflow_version (
     tenant_id       text not null,
@@ -61,6 +63,7 @@ create table eec_workflow_version (
     unique (tenant_id, definition_id, version),
     foreign key (tenant_id, definition_id) references eec_workflow_definition
 );
+create index eec_workflow_version_listing on eec_workflow_version (tenant_id, publish_time, version_id);
 
 create table eec_workflow_audit (
     tenant_id       text not null,
