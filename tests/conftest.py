@@ -38,7 +38,10 @@ def postgres() -> Iterator[EmbeddedPostgres]:
     """A server for this test process, in a directory of its own; fsync is off (tests that need it start their own)."""
     folder = Path(tempfile.mkdtemp(prefix="ductor-test-"))
     os.chmod(folder, 0o711)
-    server = EmbeddedPostgres(folder, settings={"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "150"})
+    server = EmbeddedPostgres(
+        folder,
+        settings={"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "150"},
+    )
     server.start()
     try:
         asyncio.run(migrate(server.dsn("ductor")))

@@ -89,7 +89,7 @@ join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.r
 update eec_workflow_run r
 set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
     current_step = coalesce(x.current_step, r.current_step), has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
-    result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14, end_time = x.end_time
+    result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
             $12::text[], $13::text[], $15::timestamptz[])
      as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs, end_time)
@@ -100,7 +100,7 @@ returning r.run_id::text;
 insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
                               error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
 select x.tenant_id, x.run_id, 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, coalesce(x.current_step, ''), x.has_errors, x.error_code,
-       x.error_message, x.result::json, x.result_refs::jsonb, $14, x.end_time, x.version_id, x.format_version, x.engine_level, $14
+       x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, $14::timestamptz
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
             $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[])
      as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
@@ -110,7 +110,7 @@ returning run_id::text;
 
 -- name: insert_transitions
 insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
-select x.tenant_id, x.run_id, x.seq, $5, x.events::json
+select x.tenant_id, x.run_id, x.seq, $5::timestamptz, x.events::json
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[]) as x(tenant_id, run_id, seq, events);
 
 -- name: close_attempts
@@ -124,7 +124,7 @@ where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
                                        queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time)
 select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17::timestamptz
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
             $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time, queue_deadline, timeout_ms,
@@ -135,7 +135,7 @@ from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
                                        queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time)
 select p.tenant_id, p.run_id, p.step_ref, p.item_index, p.kind, x.attempt, p.tier, x.queue, x.action, p.input, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16::timestamptz
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[], $10::text[],
             $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, retry_of, queue, action, idempotency_key, due_time, queue_deadline, timeout_ms,
@@ -164,7 +164,7 @@ where t.tenant_id = x.tenant_id and t.run_id = x.run_id
 
 -- name: insert_checkpoints
 insert into eec_workflow_checkpoint (tenant_id, run_id, name, status, at, refs)
-select x.tenant_id, x.run_id, x.name, x.status, $6, x.refs::jsonb
+select x.tenant_id, x.run_id, x.name, x.status, $6::timestamptz, x.refs::jsonb
 from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[]) as x(tenant_id, run_id, name, status, refs)
 on conflict do nothing;
 

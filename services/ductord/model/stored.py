@@ -76,6 +76,7 @@ def decode_run(
     """The run value of a run row. Raises `msgspec.ValidationError` for a row of a newer format."""
     nodes = _nodes.decode(node_states)
     state = _state.decode(run_state)
+    ended = sum(1 for node in nodes.values() if node.status.terminal)
     return Run(
         run_id=run_id,
         status=RunStatus(status),
@@ -83,6 +84,7 @@ def decode_run(
         nodes=tuple(nodes.get(step.ref, _PENDING) for step in manifest.steps),
         edges=edge_states,
         checkpoints=state.checkpoints,
+        open_nodes=len(manifest.steps) - ended,
         stop=state.stop,
         fault=state.fault,
         output_fault=state.output_fault,

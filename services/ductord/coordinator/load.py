@@ -1,0 +1,255 @@
+"""Loading: from claimed wake-ups to the inbox of every run, in a fixed number of statements whatever the number of runs.
+
+Reads only. A run whose version this build does not understand is left out and named in `Batch.foreign`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+import orjson
+
+from ductord.coordinator.cache import Cache, Compiled, Known, compile_manifest
+from ductord.db.queries import Queries
+from ductord.model import stored
+from ductord.model.enums import Outcome, TaskKind, TimerKind
+from ductord.model.inbox import AttemptReport, Inbox, TimerDue
+from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
+from ductord.model.run import Fault, OutputRef, RunStart
+
+SQL = Queries("ductord.coordinator")
+
+
+class Loaded(msgspec.Struct, kw_only=True):
+    """One claimed run: everything that `decide` takes. `error` is set instead where the stored state cannot be read."""
+
+    known: Known
+    compiled: Compiled | None = None
+    inbox: Inbox
+    input_size: int = 0
+    quarantined: bool = False
+    error: Exception | None = None
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """The claimed runs of one tick. `now`: the one clock reading, by the database."""
+
+    now: datetime
+    runs: list[Loaded]
+    foreign: list[tuple[str, str]]
+
+
+async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record]) -> Batch:
+    """The inboxes of the claimed runs (rows of tenant_id, run_id, now)."""
+    now: datetime = claimed[0]["now"]
+    tenants = [row["tenant_id"] for row in claimed]
+    runs = [row["run_id"] for row in claimed]
+    cached = [cache.runs.get(run_id) for run_id in runs]
+    rows = await connection.fetch(
+        SQL["load_runs"],
+        tenants,
+        runs,
+        [known.run.seq if known and known.run else -1 for known in cached],
+        [known is not None for known in cached],
+    )
+    reports = await _reports(connection, tenants, runs)
+    timers = await _timers(connection, tenants, runs, now)
+    versions, foreign_versions = await _compiled(connection, cache, rows)
+    batch = Batch(now=now, runs=[], foreign=[])
+    for row in rows:
+        if row["version_id"] in foreign_versions:
+            batch.foreign.append((row["tenant_id"], row["run_id"]))
+            continue
+        batch.runs.append(
+            _loaded(cache, row, versions[row["version_id"]], reports[row["run_id"]], timers[row["run_id"]])
+        )
+    return batch
+
+
+async def load_outputs(
+    connection: asyncpg.Connection, wanted: Iterable[tuple[Loaded, str]]
+) -> dict[tuple[str, str], Any]:
+    """Output values by (run id, step ref) of nodes that have one; remembered with their run."""
+    pairs = [
+        (loaded, ref, node.output.attempt) for loaded, ref in wanted if (node := _node(loaded, ref)) and node.output
+    ]
+    rows = await connection.fetch(
+        SQL["load_outputs"],
+        [loaded.known.start.tenant_id for loaded, _, _ in pairs],
+        [loaded.known.start.run_id for loaded, _, _ in pairs],
+        [ref for _, ref, _ in pairs],
+        [attempt for _, _, attempt in pairs],
+    )
+    by_run = {loaded.known.start.run_id: loaded.known for loaded, _, _ in pairs}
+    values = {}
+    for row in rows:
+        text = row["output"]
+        value = orjson.loads(text) if text is not None else None
+        values[row["run_id"], row["step_ref"]] = value
+        by_run[row["run_id"]].remember_output(row["step_ref"], row["attempt"], value, len(text or ""))
+    return values
+
+
+def _node(loaded: Loaded, ref: str) -> Any:
+    assert loaded.compiled is not None
+    run = loaded.known.run
+    if run is None:
+        return None
+    for step, node in zip(loaded.compiled.manifest.steps, run.nodes, strict=True):
+        if step.ref == ref:
+            return node
+    return None
+
+
+def _loaded(
+    cache: Cache,
+    row: asyncpg.Record,
+    compiled: Compiled | Exception,
+    reports: list[tuple[AttemptReport, Any]],
+    timers: list[TimerDue],
+) -> Loaded:
+    known = cache.runs.get(row["run_id"])
+    input_size = 0
+    if known is None:
+        input_size = len(row["input"])
+        known = Known(start=_start(row, compiled), run=None, outputs={})
+    loaded = Loaded(
+        known=known,
+        inbox=Inbox(start=known.start),
+        input_size=input_size,
+        quarantined=row["quarantine_ticks"] is not None,
+    )
+    if isinstance(compiled, Exception):
+        loaded.error = compiled
+        return loaded
+    loaded.compiled = compiled
+    try:
+        if row["record_version"] is None:
+            known.run = None
+        elif row["node_states"] is not None:
+            known.run = stored.decode_run(
+                compiled.manifest,
+                **{
+                    name: row[name]
+                    for name in ("run_id", "status", "record_version", "node_states", "edge_states", "run_state")
+                },
+                has_errors=row["has_errors"],
+                start_time=row["start_time"],
+                end_time=row["end_time"],
+            )
+            known.outputs.clear()
+    except msgspec.ValidationError as error:
+        loaded.error = error
+        return loaded
+    outputs = _current_outputs(known, compiled)
+    for report, value in reports:
+        if report.output is not None:
+            outputs[report.step_ref] = value
+            known.remember_output(report.step_ref, report.attempt, value, report.output.size)
+    loaded.inbox = Inbox(start=known.start, reports=tuple(r for r, _ in reports), timers=tuple(timers), outputs=outputs)
+    return loaded
+
+
+def _current_outputs(known: Known, compiled: Compiled) -> dict[str, Any]:
+    """Remembered outputs that are still their node's (a redriven node has another)."""
+    if known.run is None or not known.outputs:
+        return {}
+    outputs = {}
+    for step, node in zip(compiled.manifest.steps, known.run.nodes, strict=True):
+        entry = known.outputs.get(step.ref)
+        if entry is not None and node.output is not None and node.output.attempt == entry[0]:
+            outputs[step.ref] = entry[1]
+    return outputs
+
+
+def _start(row: asyncpg.Record, compiled: Compiled | Exception) -> RunStart:
+    reads_trigger = not isinstance(compiled, Exception) and compiled.reads_trigger
+    return RunStart(
+        **{
+            name: row[name]
+            for name in (
+                "tenant_id", "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id",
+                "tier", "traceparent", "root_run_id", "nesting_depth",
+            )
+        },
+        parent_run_id=row["parent_run_id"] or "",
+        labels=orjson.loads(row["labels"]),
+        payload=orjson.loads(row["input"]) if reads_trigger else None,
+        variables={} if isinstance(compiled, Exception) else compiled.manifest.variables,
+    )  # fmt: skip
+
+
+async def _compiled(
+    connection: asyncpg.Connection, cache: Cache, rows: list[asyncpg.Record]
+) -> tuple[dict[str, Compiled | Exception], set[str]]:
+    """Compiled manifests by version id (or why one cannot be read), and the versions that only a newer engine understands."""
+    versions: dict[str, Compiled | Exception] = {}
+    unknown = {}
+    for row in rows:
+        version_id = row["version_id"]
+        if version_id not in versions:
+            entry = cache.compiled.get(version_id)
+            if entry is not None:
+                versions[version_id] = entry
+            else:
+                unknown[version_id] = row["tenant_id"]
+    foreign: set[str] = set()
+    if unknown:
+        for row in await connection.fetch(SQL["load_manifests"], list(unknown.values()), list(unknown)):
+            version_id = row["version_id"]
+            if row["format_version"] > FORMAT_VERSION or row["engine_level"] > ENGINE_LEVEL:
+                foreign.add(version_id)
+                continue
+            try:
+                compiled = compile_manifest(row["manifest"])
+            except Exception as error:  # whatever a stored manifest can do wrong concerns its own runs alone (C9)
+                versions[version_id] = error
+                continue
+            cache.compiled.put(version_id, compiled)
+            versions[version_id] = compiled
+    return versions, foreign
+
+
+async def _reports(
+    connection: asyncpg.Connection, tenants: list[str], runs: list[str]
+) -> dict[str, list[tuple[AttemptReport, Any]]]:
+    reports: dict[str, list[tuple[AttemptReport, Any]]] = defaultdict(list)
+    for row in await connection.fetch(SQL["load_reports"], tenants, runs):
+        succeeded = row["outcome"] == Outcome.SUCCEEDED
+        report = AttemptReport(
+            step_ref=row["step_ref"],
+            attempt=row["attempt"],
+            outcome=Outcome(row["outcome"]),
+            report_time=row["report_time"],
+            kind=TaskKind(row["kind"]),
+            item_index=row["item_index"],
+            start_time=row["start_time"],
+            output=OutputRef(attempt=row["attempt"], size=row["output_size"] or 0, hash=row["output_hash"] or "")
+            if succeeded
+            else None,
+            fault=Fault(code=row["error_code"], message=row["error_message"] or "") if row["error_code"] else None,
+            non_retryable=row["non_retryable"],
+            retry_after_ms=row["retry_after_ms"],
+        )
+        value = orjson.loads(row["output"]) if succeeded and row["output"] is not None else None
+        reports[row["run_id"]].append((report, value))
+    return reports
+
+
+async def _timers(
+    connection: asyncpg.Connection, tenants: list[str], runs: list[str], now: datetime
+) -> dict[str, list[TimerDue]]:
+    timers: dict[str, list[TimerDue]] = defaultdict(list)
+    for row in await connection.fetch(SQL["load_timers"], tenants, runs, now):
+        timers[row["run_id"]].append(
+            TimerDue(
+                kind=TimerKind(row["kind"]),
+                due_time=row["due_time"],
+                step_ref=row["step_ref"],
+                item_index=row["item_index"],
+            )
+        )
+    return timers

@@ -1,0 +1,200 @@
+"""A group tick: claim → load → decide → commit, for many runs in one transaction.
+
+`decide` is pure, so a tick may be repeated; what makes it happen once is the versioned update of the run. A run whose `decide` raises, or whose data aborts the
+commit (found by bisecting the batch), is quarantined alone (ruling C9): the others go on.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import asyncpg
+
+from ductord.coordinator.cache import Cache
+from ductord.coordinator.commit import Decided, commit
+from ductord.coordinator.load import SQL, Batch, Loaded, load, load_outputs
+from ductord.engine.decide import decide
+from ductord.model.decision import Decision, Missing
+from ductord.model.inbox import Inbox
+from ductord.model.jsonvalue import storable_text
+
+log = logging.getLogger(__name__)
+
+_POSTPONE_MS = 1000
+"""How long a run of a newer format is left to a coordinator that understands it before it is offered again."""
+
+_DATA_ERRORS = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
+"""Errors that one run's data causes, whatever is tried again: the batch is bisected."""
+
+Runs = Sequence[tuple[str, str]]
+
+
+class Ticked:
+    """What a tick did, for metrics and the loop's pace."""
+
+    __slots__ = ("claimed", "conflicts", "ended", "foreign", "quarantined", "tasks", "transitions")
+
+    def __init__(self) -> None:
+        self.claimed = self.transitions = self.tasks = self.ended = self.conflicts = self.quarantined = self.foreign = 0
+
+    def add(self, other: "Ticked") -> None:
+        """Sum up the halves of a bisected batch."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+async def tick(connection: asyncpg.Connection, cache: Cache, batch_size: int, given: Runs | None = None) -> Ticked:
+    """One group tick over at most `batch_size` due runs, or over the `given` ones. Raises database errors that concern everybody."""
+    ticked = Ticked()
+    transaction = connection.transaction()
+    await transaction.start()
+    claimed: list[asyncpg.Record] = []
+    try:
+        claimed = await _claim(connection, batch_size, given)
+        if claimed:
+            ticked.claimed = len(claimed)
+            batch = await load(connection, cache, claimed)
+            await _decide_and_commit(connection, cache, batch, ticked)
+        await transaction.commit()
+    except _DATA_ERRORS as error:
+        await transaction.rollback()
+        _forget(cache, claimed)
+        return await _bisect(connection, cache, claimed, error)
+    except BaseException:
+        _forget(cache, claimed)
+        if not connection.is_closed():
+            await transaction.rollback()
+        raise
+    return ticked
+
+
+async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | None) -> list[asyncpg.Record]:
+    if given is None:
+        return await connection.fetch(SQL["claim_runs"], batch_size)
+    return await connection.fetch(SQL["claim_given"], [tenant for tenant, _ in given], [run for _, run in given])
+
+
+async def _decide_and_commit(connection: asyncpg.Connection, cache: Cache, batch: Batch, ticked: Ticked) -> None:
+    decided: list[Decided] = []
+    failed: list[tuple[Loaded, Exception]] = []
+    waiting = list(batch.runs)
+    while waiting:
+        missing: list[tuple[Loaded, Missing]] = []
+        for loaded in waiting:
+            answer = _decide(loaded, batch)
+            if isinstance(answer, Missing):
+                missing.append((loaded, answer))
+            elif isinstance(answer, Decision):
+                decided.append(Decided(loaded=loaded, decision=answer))
+            else:
+                failed.append((loaded, answer))
+        if missing:
+            await _load_missing(connection, missing)
+        waiting = [loaded for loaded, _ in missing]
+    lost = await commit(connection, decided, batch.now)
+    for entry in decided:
+        known = entry.loaded.known
+        if known.start.run_id in lost:
+            cache.runs.drop(known.start.run_id)
+            continue
+        if entry.decision.run is not None:
+            known.run = entry.decision.run
+        cache.keep(known, entry.loaded.input_size)
+        ticked.transitions += bool(entry.decision.events)
+        ticked.tasks += entry.tasks
+        ticked.ended += entry.ended
+    ticked.conflicts += len(lost)
+    ticked.foreign += len(batch.foreign)
+    again = [(tenant, run, _POSTPONE_MS) for tenant, run in batch.foreign]
+    again += [
+        (e.loaded.known.start.tenant_id, e.loaded.known.start.run_id, 0)
+        for e in decided
+        if e.loaded.known.start.run_id in lost
+    ]
+    await _wake(connection, again)
+    if failed:
+        ticked.quarantined += len(failed)
+        await _quarantine(connection, cache, failed)
+
+
+def _decide(loaded: Loaded, batch: Batch) -> Decision | Missing | Exception:
+    if loaded.error is not None or loaded.compiled is None:
+        return loaded.error or ValueError("the run's version is gone")
+    try:
+        return decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, batch.now)
+    except Exception as error:  # whatever goes wrong in one run's decision concerns that run alone (C9)
+        return error
+
+
+async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> None:
+    wanted = [(loaded, ref) for loaded, needs in missing for ref in needs.steps if ref not in loaded.inbox.outputs]
+    if not wanted:
+        raise ValueError("decide asks for outputs that it was given")
+    values = await load_outputs(connection, wanted)
+    for loaded, needs in missing:
+        run_id = loaded.known.start.run_id
+        outputs = {
+            **loaded.inbox.outputs,
+            **{ref: values.get((run_id, ref)) for ref in needs.steps if ref not in loaded.inbox.outputs},
+        }
+        loaded.inbox = Inbox(
+            start=loaded.inbox.start, reports=loaded.inbox.reports, timers=loaded.inbox.timers, outputs=outputs
+        )
+
+
+async def _wake(connection: asyncpg.Connection, again: list[tuple[str, str, int]]) -> None:
+    if again:
+        await connection.execute(
+            SQL["insert_wakeups"], [t for t, _, _ in again], [r for _, r, _ in again], [ms for _, _, ms in again]
+        )
+
+
+async def _bisect(
+    connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record], error: Exception
+) -> Ticked:
+    """The batch's data aborted the commit: halve it until the run at fault stands alone, and set that one aside."""
+    runs = [(row["tenant_id"], row["run_id"]) for row in claimed]
+    if not runs:
+        raise error
+    ticked = Ticked()
+    if len(runs) == 1:
+        async with connection.transaction():
+            held = await connection.fetch(SQL["claim_given"], [runs[0][0]], [runs[0][1]])
+            if held:
+                await _set_aside(connection, [(*runs[0], error)])
+                ticked.quarantined += 1
+        return ticked
+    middle = len(runs) // 2
+    for half in (runs[:middle], runs[middle:]):
+        ticked.add(await tick(connection, cache, len(half), half))
+    return ticked
+
+
+async def _quarantine(connection: asyncpg.Connection, cache: Cache, failed: list[tuple[Loaded, Exception]]) -> None:
+    for loaded, _ in failed:
+        cache.runs.drop(loaded.known.start.run_id)
+    await _set_aside(connection, [(x.known.start.tenant_id, x.known.start.run_id, error) for x, error in failed])
+
+
+async def _set_aside(connection: asyncpg.Connection, failed: list[tuple[str, str, Exception]]) -> None:
+    for _, run_id, error in failed:
+        log.error("tick failed, run set aside", extra={"run_id": run_id}, exc_info=error)
+    rows = await connection.fetch(
+        SQL["set_quarantine"],
+        [tenant for tenant, _, _ in failed],
+        [run for _, run, _ in failed],
+        [storable_text(f"{type(error).__name__}: {error}", max_chars=2000) for _, _, error in failed],
+    )
+    await _wake(connection, [(row["tenant_id"], row["run_id"], row["delay_ms"]) for row in rows])
+
+
+def _forget(cache: Cache, claimed: list[asyncpg.Record]) -> None:
+    # The transaction rolled back, or nobody knows whether it committed: what memory holds may be neither. Reading again settles it.
+    for row in claimed:
+        cache.runs.drop(row["run_id"])

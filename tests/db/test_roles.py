@@ -1,0 +1,216 @@
+"""Who may do what: every table × role × privilege, tried for real; and that another tenant's rows are invisible (rulings N1, architecture: The picture).
+
+The matrix below is written by hand on purpose: it says what the architecture says, not what roles.sql says.
+"""
+
+import asyncpg
+import pytest
+
+from tests.conftest import Database
+
+ROLES = ("definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch")
+T = "eec_workflow_"
+
+SELECT = {
+    "definition": {"definition", "draft", "version"},
+    "trigger": {"definition", "version", "run_start", "run", "checkpoint", "step_attempt"},
+    "run_control": set[str](),
+    "signals": set[str](),
+    "reads": {
+        "definition",
+        "version",
+        "run_start",
+        "run",
+        "transition",
+        "step_attempt",
+        "timer",
+        "checkpoint",
+        "quarantine",
+        "audit",
+    },
+    "coordinator": {
+        "definition",
+        "version",
+        "run_start",
+        "run",
+        "transition",
+        "step_attempt",
+        "timer",
+        "checkpoint",
+        "quarantine",
+        "wakeup",
+    },
+    "dispatch": {"step_attempt"},
+}
+INSERT = {
+    "definition": {"definition", "draft", "version", "audit"},
+    "trigger": {"run_start", "wakeup"},
+    "run_control": set[str](),
+    "signals": set[str](),
+    "reads": set[str](),
+    "coordinator": {
+        "run_start",
+        "run",
+        "transition",
+        "step_attempt",
+        "timer",
+        "checkpoint",
+        "quarantine",
+        "wakeup",
+        "audit",
+    },
+    "dispatch": {"wakeup"},
+}
+DELETE = {
+    "definition": {"draft"},
+    "trigger": set[str](),
+    "run_control": set[str](),
+    "signals": set[str](),
+    "reads": set[str](),
+    "coordinator": {"timer", "quarantine", "wakeup"},
+    "dispatch": set[str](),
+}
+ALL = None
+LEASE_AND_RESULT = {
+    "lease_secret", "worker_id", "poll_id", "start_time", "lease_expire_time", "deadline_time", "heartbeat_time", "heartbeat_details", "check_time",
+    "outcome", "report_time", "output", "output_size", "output_hash", "error_code", "error_message", "non_retryable", "retry_after_ms",
+    "stale_outcome", "stale_time", "stale_output", "stale_error_code", "stale_error_message",
+}  # fmt: skip
+UPDATE: dict[str, dict[str, set[str] | None]] = {
+    "definition": {"definition": ALL, "draft": ALL, "version": {"status", "archive_time"}},
+    "trigger": {},
+    "run_control": {},
+    "signals": {},
+    "reads": {},
+    "coordinator": {
+        "run": ALL,
+        "timer": ALL,
+        "quarantine": ALL,
+        "wakeup": {"due_time"},
+        "step_attempt": {
+            "status",
+            "end_time",
+            "cancel_requested_time",
+            "outcome",
+            "report_time",
+            "error_code",
+            "error_message",
+            "check_time",
+        },
+    },
+    "dispatch": {"step_attempt": LEASE_AND_RESULT},
+}
+
+
+async def _columns(connection: asyncpg.Connection) -> dict[str, list[str]]:
+    rows = await connection.fetch(
+        "select table_name, array_agg(column_name::text order by ordinal_position) as columns from information_schema.columns "
+        "where table_name like 'eec\\_workflow\\_%' group by table_name"
+    )
+    return {row["table_name"].removeprefix(T): row["columns"] for row in rows}
+
+
+async def _denied(connection: asyncpg.Connection, sql: str) -> bool:
+    """True when the statement is «permission denied», False when it was let through (whatever else it then met)."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(sql)
+    except asyncpg.InsufficientPrivilegeError as error:
+        # A row that row-level security refuses is of the same class: the privilege itself was there.
+        return "row-level security" not in str(error)
+    except asyncpg.PostgresError:
+        return False
+    finally:
+        await transaction.rollback()
+    return False
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_table_role_privilege_matrix(database: Database, role: str) -> None:
+    """Connected as the service's own login, each table and column takes just the writes of the matrix."""
+    owner = await asyncpg.connect(database.owner)
+    connection = await asyncpg.connect(database.dsn(role))
+    try:
+        tables = await _columns(owner)
+        assert len(tables) >= 12
+        wrong = []
+        for table, columns in tables.items():
+            tries = {
+                f"select 1 from {T}{table} limit 0": table in SELECT[role],
+                f"insert into {T}{table} default values": table in INSERT[role],
+                f"delete from {T}{table}": table in DELETE[role],
+                f"truncate {T}{table}": False,
+                f"alter table {T}{table} disable row level security": False,
+            }
+            allowed = UPDATE[role].get(table, set())
+            for column in columns:
+                tries[f"update {T}{table} set {column} = null"] = allowed is ALL or column in allowed
+            for sql, may in tries.items():
+                if await _denied(connection, sql) == may:
+                    wrong.append(f"{'should be allowed' if may else 'should be denied'}: {sql}")
+        assert not wrong, wrong
+        assert not await connection.fetchval(
+            "select rolsuper or rolbypassrls or rolcreaterole from pg_roles where rolname = current_user"
+        )
+    finally:
+        await connection.close()
+        await owner.close()
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if SELECT[role]])
+async def test_another_tenants_rows_are_invisible(database: Database, role: str) -> None:
+    """TN-01, second wall: an edge role sees its transaction's tenant only, none without one; coordinator and dispatch serve all tenants."""
+    owner = await asyncpg.connect(database.owner)
+    connection = await asyncpg.connect(database.dsn(role))
+    try:
+        for tenant in ("a", "b"):
+            await _one_of_each(owner, tenant)
+        for table in SELECT[role]:
+            async with connection.transaction():
+                everybody = await connection.fetchval(f"select count(*) from {T}{table}")
+                await connection.execute("select set_config('ductor.tenant_id', 'a', true)")
+                mine = await connection.fetch(f"select tenant_id from {T}{table}")
+            if role in ("coordinator", "dispatch"):
+                assert everybody == 2, table
+            else:
+                assert everybody == 0, table
+                assert [row["tenant_id"] for row in mine] == ["a"], table
+    finally:
+        await connection.close()
+        await owner.close()
+
+
+async def test_an_edge_role_cannot_write_for_another_tenant(database: Database) -> None:
+    """A row for tenant b from a session of tenant a violates the policy; nothing is written."""
+    connection = await asyncpg.connect(database.dsn("trigger"))
+    try:
+        await connection.execute("select set_config('ductor.tenant_id', 'a', false)")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+            await connection.execute(f"insert into {T}wakeup (tenant_id, run_id) values ('b', gen_random_uuid())")
+    finally:
+        await connection.close()
+
+
+async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
+    await owner.execute(
+        f"""
+        with ids as (select gen_random_uuid() as d, gen_random_uuid() as v, gen_random_uuid() as r, '{tenant}' as t),
+        a as (insert into {T}definition (tenant_id, definition_id, family_slug) select t, d, 's' from ids),
+        b as (insert into {T}draft (tenant_id, definition_id, document) select t, d, '{{}}' from ids),
+        c as (insert into {T}version (tenant_id, version_id, definition_id, version, document, manifest, manifest_hash, format_version, engine_level,
+                                      draft_revision) select t, v, d, 1, '{{}}', '{{}}', '', 1, 1, 1 from ids),
+        e as (insert into {T}audit (tenant_id, audit_id, actor, action, target) select t, v, 'x', 'publish', 'y' from ids),
+        f as (insert into {T}run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, root_run_id, journey_id)
+              select t, r, d, v, 1, 's', d, r, r from ids),
+        g as (insert into {T}run (tenant_id, run_id, status, record_version, version_id, format_version, engine_level, start_time, update_time)
+              select t, r, 'running', 1, v, 1, 1, now(), now() from ids),
+        h as (insert into {T}transition (tenant_id, run_id, seq, at, events) select t, r, 1, now(), '[]' from ids),
+        i as (insert into {T}step_attempt (tenant_id, run_id, step_ref, attempt, tier, queue, action, input, idempotency_key, due_time, create_time)
+              select t, r, 'a', 1, 'standard', 'default', 'noop:noop', '{{}}', 'k', now(), now() from ids),
+        j as (insert into {T}timer (tenant_id, run_id, kind, due_time) select t, r, 'run_timeout', now() from ids),
+        k as (insert into {T}wakeup (tenant_id, run_id) select t, r from ids),
+        l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
+        insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids
+        """
+    )
