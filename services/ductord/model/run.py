@@ -57,13 +57,14 @@ class Stop(_Value, frozen=True, kw_only=True):
     """Why the run is being stopped (ruling G8: the first committed cause sticks, except that terminate overrides).
 
     `cause` is the terminal status the run will take. `fault`/`step_ref`: the failure behind it. `deadline`: when in-flight attempts that were
-    asked to stop are revoked (None: they may finish, fail_policy `drain`).
+    asked to stop are revoked (None: they may finish, fail_policy `drain`). `out_of_time`: the run time-out has come too and spares nothing.
     """
 
     cause: RunStatus
     fault: Fault | None = None
     step_ref: str | None = None
     deadline: datetime | None = None
+    out_of_time: bool = False
 
 
 class CheckpointState(_Value, frozen=True, kw_only=True):

@@ -1,0 +1,14 @@
+"""The table of contents of step types: one file per type, one line here.
+
+A type that is not in SUPPORTED is refused at publish with `STEP_TYPE_NOT_SUPPORTED`, so the engine never meets one.
+"""
+
+from collections.abc import Mapping
+
+from ductord.engine.steps import action
+from ductord.engine.steps.kind import StepKind
+from ductord.model.enums import StepType
+
+SUPPORTED: Mapping[StepType, StepKind] = {
+    StepType.ACTION: action.KIND,
+}

@@ -1,0 +1,47 @@
+"""The end of a run: when no node is open it closes, with the first committed cause or `completed`, and its output (ruling G8)."""
+
+from ductord.engine import faults
+from ductord.engine.checkpoints import outputs_of
+from ductord.engine.expressions import ExpressionError
+from ductord.engine.reading import bindings
+from ductord.engine.tick import Tick
+from ductord.model.effects import ClearTimers, RecordResult
+from ductord.model.enums import RunStatus
+from ductord.model.events import RunEnded
+from ductord.model.run import Fault
+
+
+def close(tick: Tick) -> None:
+    """End the run if nothing is open any more."""
+    run = tick.work.run
+    if run.open_nodes or run.status is not RunStatus.RUNNING:
+        return
+    stop = run.stop
+    status = stop.cause if stop is not None else RunStatus.COMPLETED
+    output_fault = _record_output(tick) if status is RunStatus.COMPLETED else None
+    tick.emit(
+        RunEnded(
+            status=status,
+            has_errors=run.has_errors,
+            fault=stop.fault if stop is not None else None,
+            output_fault=output_fault,
+        )
+    )
+    if tick.manifest.run_timeout_ms is not None or (stop is not None and stop.deadline is not None):
+        tick.do(ClearTimers())
+
+
+def _record_output(tick: Tick) -> Fault | None:
+    """Record the output of a completed run. A definition's `output` that does not evaluate leaves the run completed, with this fault (G8)."""
+    template = tick.manifest.output
+    if template is None:
+        tick.do(RecordResult(refs=outputs_of(tick, tick.graph.leaves)))
+        return None
+    if tick.lacks(template.steps):
+        return None
+    try:
+        output = template.tree if template.static else tick.programs.render(template, bindings(tick, template))
+    except ExpressionError as error:
+        return faults.of_expression(error)
+    tick.do(RecordResult(output=output))
+    return None

@@ -1,0 +1,224 @@
+"""Folding events into a run: the one way in which a run's state changes.
+
+`decide` works on the same `Working` copy and changes it only by applying the events that it emits, so what it believes and what the history
+says cannot drift apart. Never looks at a clock, an output or an expression.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from ductord.engine.errors import EngineError
+from ductord.engine.graph import graph_of
+from ductord.engine.transitions import node_may, run_may
+from ductord.model.enums import CheckpointStatus, NodeStatus, Outcome, RunStatus, TaskKind
+from ductord.model.events import (
+    AttemptCreated,
+    AttemptEnded,
+    CheckpointReached,
+    CheckpointUnreachable,
+    EdgesResolved,
+    Event,
+    NodeCancelRequested,
+    NodeEnded,
+    RunEnded,
+    RunStarted,
+    RunStopping,
+)
+from ductord.model.manifest import Manifest
+from ductord.model.run import CheckpointState, Node, Run
+
+OPEN, TAKEN, DEAD_SKIP, DEAD_FAILURE = (ord(c) for c in "?TSF")
+"""Edge states as the bytes of a working copy; `model.enums.EdgeState` spells them."""
+
+_ERRED = (NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR)
+
+
+class Working:
+    """A run being folded: the same facts as `Run`, in lists that can be changed, frozen once at the end of a tick."""
+
+    __slots__ = ("_changed_edges", "_changed_nodes", "_graph", "_manifest", "checkpoints", "edges", "nodes", "run")
+
+    def __init__(self, manifest: Manifest, run: Run) -> None:
+        self._manifest = manifest
+        self._graph = graph_of(manifest)
+        self.run = run
+        self.nodes: list[Node] = list(run.nodes)
+        self.edges = bytearray(run.edges, "ascii")
+        self.checkpoints: list[CheckpointState] = list(run.checkpoints)
+        self._changed_nodes = False
+        self._changed_edges = False
+
+    def freeze(self) -> Run:
+        """The run after the events that were applied, as one more transition (`seq` + 1)."""
+        return replace(
+            self.run,
+            seq=self.run.seq + 1,
+            nodes=tuple(self.nodes) if self._changed_nodes else self.run.nodes,
+            edges=self.edges.decode("ascii") if self._changed_edges else self.run.edges,
+            checkpoints=tuple(self.checkpoints),
+        )
+
+    def taken(self, edge: int) -> bool:
+        """Whether this manifest edge is taken."""
+        return self.edges[edge] == TAKEN
+
+    def apply(self, event: Event, at: datetime) -> None:
+        """Apply one event. Raises `EngineError` for one that the transition tables or the numbering do not allow."""
+        match event:
+            case AttemptCreated():
+                self._attempt_created(event, at)
+            case AttemptEnded():
+                self._attempt_ended(event)
+            case NodeEnded():
+                self._node_ended(event, at)
+            case EdgesResolved():
+                self._edges_resolved(event)
+            case NodeCancelRequested():
+                index, node = self._node(event.step_ref)
+                node_may(event.step_ref, node.status, NodeCancelRequested, NodeStatus.RUNNING)
+                self.nodes[index] = replace(node, cancelling=True)
+            case CheckpointReached():
+                self._checkpoint(event.name, CheckpointStatus.REACHED, at)
+            case CheckpointUnreachable():
+                self._checkpoint(event.name, CheckpointStatus.UNREACHABLE, at)
+            case RunStarted():
+                self._run_started(event, at)
+            case RunStopping():
+                run_may(self.run.status, RunStopping, RunStatus.RUNNING)
+                self.run = replace(self.run, stop=event.stop)
+            case RunEnded():
+                self._run_ended(event, at)
+            case _:
+                assert_never(event)
+
+    def _node(self, step_ref: str) -> tuple[int, Node]:
+        index = self._graph.index.get(step_ref)
+        if index is None:
+            raise EngineError("UNKNOWN_STEP", step_ref)
+        if self.run.status is not RunStatus.RUNNING:
+            raise EngineError("RUN_NOT_OPEN", f"an event of node {step_ref} in a run that is {self.run.status}")
+        self._changed_nodes = True
+        return index, self.nodes[index]
+
+    def _attempt_created(self, event: AttemptCreated, at: datetime) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, AttemptCreated, NodeStatus.RUNNING)
+        _only_steps(event.kind, event.step_ref)
+        if event.attempt != node.attempt + 1 or event.logical - node.logical not in (0, 1):
+            raise EngineError(
+                "ATTEMPT_OUT_OF_ORDER",
+                f"node {event.step_ref}: attempt {event.attempt} ({event.logical}) after {node.attempt} ({node.logical})",
+            )
+        self.nodes[index] = replace(
+            node,
+            status=NodeStatus.RUNNING,
+            attempt=event.attempt,
+            logical=event.logical,
+            due_time=event.due_time,
+            first_time=node.first_time or at,
+        )
+
+    def _attempt_ended(self, event: AttemptEnded) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, AttemptEnded, NodeStatus.RUNNING)
+        _only_steps(event.kind, event.step_ref)
+        if event.attempt != node.attempt:
+            raise EngineError("ATTEMPT_OUT_OF_ORDER", f"node {event.step_ref}: {event.attempt} is not {node.attempt}")
+        self.nodes[index] = replace(
+            node,
+            failures=node.failures + event.spent,
+            losses=node.losses + (event.outcome is Outcome.LOST),
+            due_time=None,
+            fault=event.fault or node.fault,
+        )
+
+    def _node_ended(self, event: NodeEnded, at: datetime) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, NodeEnded, event.status)
+        self.nodes[index] = replace(
+            node,
+            status=event.status,
+            skip_reason=event.skip_reason,
+            output=event.output,
+            fault=event.fault,
+            due_time=None,
+            cancelling=False,
+            end_time=at,
+        )
+        self.run = replace(
+            self.run,
+            open_nodes=self.run.open_nodes - 1,
+            has_errors=self.run.has_errors or event.status in _ERRED,
+        )
+
+    def _edges_resolved(self, event: EdgesResolved) -> None:
+        index, _ = self._node(event.step_ref)
+        edges = self._manifest.edges
+        for edge, state in event.edges:
+            if edge >= len(edges) or edges[edge].source != index:
+                raise EngineError("FOREIGN_EDGE", f"edge {edge} does not leave {event.step_ref}")
+            if self.edges[edge] != OPEN:
+                raise EngineError("EDGE_RESOLVED_TWICE", f"edge {edge} of {event.step_ref}")
+            self.edges[edge] = ord(state)
+        self._changed_edges = True
+
+    def _checkpoint(self, name: str, status: CheckpointStatus, at: datetime) -> None:
+        number = self._graph.checkpoint_index.get(name)
+        if number is None:
+            raise EngineError("UNKNOWN_CHECKPOINT", name)
+        if self.checkpoints[number].status is not CheckpointStatus.PENDING:
+            raise EngineError("CHECKPOINT_DECIDED_TWICE", name)
+        self.checkpoints[number] = CheckpointState(status=status, time=at)
+
+    def _run_started(self, event: RunStarted, at: datetime) -> None:
+        run_may(self.run.status, RunStarted, RunStatus.RUNNING)
+        self.nodes = [Node()] * event.nodes
+        self.edges = bytearray(b"?" * event.edges)
+        self.checkpoints = [CheckpointState()] * event.checkpoints
+        self._changed_nodes = self._changed_edges = True
+        self.run = replace(self.run, status=RunStatus.RUNNING, open_nodes=event.nodes, start_time=at)
+
+    def _run_ended(self, event: RunEnded, at: datetime) -> None:
+        run_may(self.run.status, RunEnded, event.status)
+        if self.run.open_nodes:
+            raise EngineError("NODES_STILL_OPEN", f"{self.run.open_nodes} nodes are open at the end of the run")
+        self.run = replace(
+            self.run,
+            status=event.status,
+            has_errors=event.has_errors,
+            fault=event.fault,
+            output_fault=event.output_fault,
+            end_time=at,
+        )
+
+
+def bare_run(run_id: str) -> Run:
+    """The run before its first transition: `pending`, `seq` 0."""
+    return Run(run_id=run_id)
+
+
+def evolve(manifest: Manifest, run: Run | None, start_run_id: str, events: tuple[Event, ...], at: datetime) -> Run:
+    """The run after one transition: `events` of one tick, committed at `at`. `run` None: there was none yet, its id is `start_run_id`.
+
+    Pure; `seq` grows by one. Raises `EngineError` for events that do not follow from this state.
+    """
+    work = Working(manifest, run or bare_run(start_run_id))
+    for event in events:
+        work.apply(event, at)
+    return work.freeze()
+
+
+def fold(manifest: Manifest, run_id: str, transitions: Iterable[tuple[datetime, tuple[Event, ...]]]) -> Run:
+    """A run rebuilt from its history: (at, events) of every transition in order of `seq`."""
+    run = bare_run(run_id)
+    for at, events in transitions:
+        run = evolve(manifest, run, run_id, events, at)
+    return run
+
+
+def _only_steps(kind: TaskKind, step_ref: str) -> None:
+    if kind is not TaskKind.STEP:
+        raise EngineError("KIND_NOT_SUPPORTED", f"node {step_ref}: attempts of kind {kind}")

@@ -1,0 +1,27 @@
+"""The codes of the faults that the engine itself gives. Codes reported by workers pass through as they are."""
+
+from ductord.engine.expressions import ExpressionError
+from ductord.model.enums import Outcome
+from ductord.model.run import Fault
+
+CHOICE_NO_MATCH = "CHOICE_NO_MATCH"
+WORKER_LOST = "worker_lost"
+TOTAL_TIMEOUT = "total_timeout"
+RUN_TIMEOUT = "run_timeout"
+
+_BY_OUTCOME = {
+    Outcome.FAILED: Fault(code="UNKNOWN", message="the worker gave no reason"),
+    Outcome.TIMED_OUT: Fault(code="attempt_timeout", message="the attempt took longer than timeout_ms"),
+    Outcome.HEARTBEAT_TIMED_OUT: Fault(code="heartbeat_timeout", message="no heartbeat within heartbeat_timeout_ms"),
+    Outcome.QUEUE_TIMED_OUT: Fault(code="queue_timeout", message="no worker took the attempt within queue_timeout_ms"),
+}
+
+
+def of_outcome(outcome: Outcome) -> Fault | None:
+    """The fault of an attempt that ended so without saying why; None where the outcome is no failure."""
+    return _BY_OUTCOME.get(outcome)
+
+
+def of_expression(error: ExpressionError) -> Fault:
+    """The fault of a node whose expression did not evaluate (L4). The message names the expression and is safe to store (L6)."""
+    return Fault(code=error.code, message=error.message)

@@ -1,0 +1,78 @@
+"""What follows from a manifest alone, worked out once: look-ups by ref, leaves, who reads what.
+
+Nothing here depends on a run. The memo is keyed by identity and keeps its manifests alive, so an id is never reused while it is in it.
+"""
+
+from collections.abc import Iterable
+
+from ductord.model.manifest import Expression, Manifest, Step
+
+_KEPT = 512
+
+
+class Graph:
+    """Derived, immutable facts of one manifest. Step indexes are the manifest's (Kahn order).
+
+    `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
+    that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if and args, and by its result_expr and
+    outgoing conditions. `targets`: per step, the target of every outgoing edge.
+    """
+
+    __slots__ = ("checkpoint_index", "checkpoints", "exit_reads", "index", "leaves", "start_reads", "targets")
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.index = {step.ref: i for i, step in enumerate(manifest.steps)}
+        self.leaves = tuple(i for i, step in enumerate(manifest.steps) if not step.outgoing)
+        self.checkpoint_index = {checkpoint.name: number for number, checkpoint in enumerate(manifest.checkpoints)}
+        naming: list[list[int]] = [[] for _ in manifest.steps]
+        for number, checkpoint in enumerate(manifest.checkpoints):
+            for i in checkpoint.steps:
+                naming[i].append(number)
+        self.checkpoints = tuple(tuple(numbers) for numbers in naming)
+        self.start_reads = tuple(_start_reads(step) for step in manifest.steps)
+        self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
+        self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)
+
+    def downstream(self, roots: Iterable[int]) -> set[int]:
+        """`roots` and every step that any path of edges leads to from them."""
+        seen = set(roots)
+        todo = list(seen)
+        while todo:
+            for target in self.targets[todo.pop()]:
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        return seen
+
+
+def graph_of(manifest: Manifest) -> Graph:
+    """The graph of a manifest, from a bounded memo (oldest out)."""
+    kept = _memo.get(id(manifest))
+    if kept is not None:
+        return kept[1]
+    graph = Graph(manifest)
+    while len(_memo) >= _KEPT:
+        _memo.pop(next(iter(_memo)), None)
+    _memo[id(manifest)] = (manifest, graph)
+    return graph
+
+
+_memo: dict[int, tuple[Manifest, Graph]] = {}
+
+
+def _start_reads(step: Step) -> tuple[str, ...]:
+    args = step.action.args.steps if step.action else ()
+    return _union((step.run_if.steps if step.run_if else ()), args)
+
+
+def _exit_reads(manifest: Manifest, step: Step) -> tuple[str, ...]:
+    conditions: list[Expression] = [c for e in step.outgoing if (c := manifest.edges[e].condition) is not None]
+    own: tuple[str, ...] = ()
+    if step.result_expr is not None:
+        conditions.append(step.result_expr)
+        own = (step.ref,) if "OUTPUT" in step.result_expr.names else ()
+    return _union(own, *(c.steps for c in conditions))
+
+
+def _union(*many: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ref for refs in many for ref in refs))

@@ -1,0 +1,52 @@
+"""Pending steps whose incoming edges changed: wait, be skipped, or begin (rulings G1, G2, L4).
+
+Goes through them in Kahn order, so that every step is looked at after all its predecessors that end in this tick.
+"""
+
+from heapq import heappop
+
+from ductord.engine import exits, faults, routing, stopping
+from ductord.engine.expressions import ExpressionError
+from ductord.engine.reading import bindings
+from ductord.engine.routing import Arrival
+from ductord.engine.steps import SUPPORTED
+from ductord.engine.tick import First, Tick
+from ductord.model.enums import NodeStatus, SkipReason
+
+
+def settle(tick: Tick) -> None:
+    """Follow edges until nothing moves. A failure stops the run before any further step is looked at (G5)."""
+    while tick.failing or tick.frontier:
+        if tick.failing:
+            stopping.on_failure(tick)
+        elif tick.frontier:
+            _arrive(tick, heappop(tick.frontier))
+
+
+def begin(tick: Tick, index: int) -> None:
+    """Judge run_if, then prepare the step's work; it is started at the end of the tick. An evaluation error fails the node (L4)."""
+    step = tick.manifest.steps[index]
+    if tick.lacks(tick.graph.start_reads[index]):
+        return
+    try:
+        if step.run_if is not None and not tick.programs.condition(step.run_if, bindings(tick, step.run_if)):
+            exits.skip(tick, index, SkipReason.CONDITION)
+            return
+        tick.ready[index] = First(SUPPORTED[step.type].prepare(tick, index))
+    except ExpressionError as error:
+        exits.fail(tick, index, faults.of_expression(error))
+
+
+def _arrive(tick: Tick, index: int) -> None:
+    if tick.work.nodes[index].status is not NodeStatus.PENDING or index in tick.ready:
+        return
+    step = tick.manifest.steps[index]
+    match routing.arrival(tick.manifest, step, tick.work.edges):
+        case Arrival.RUN:
+            begin(tick, index)
+        case Arrival.SKIP:
+            exits.skip(tick, index, routing.skip_reason(tick.manifest, step, tick.work.edges))
+        case Arrival.SKIP_FAILURE:
+            exits.skip(tick, index, SkipReason.UPSTREAM_FAILED)
+        case Arrival.WAIT:
+            pass

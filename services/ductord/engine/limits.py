@@ -1,0 +1,14 @@
+"""The engine's own settings, as one value that the caller may pass. Defaults are the rulings'."""
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """`stop_grace_ms`: how long in-flight attempts that were asked to stop may still report (G5). `max_worker_delay_ms`: the longest next
+    delay that a worker may ask for (A1); a longer wish is cut, so that a bad Retry-After cannot park a run for years."""
+
+    stop_grace_ms: int = 30_000
+    max_worker_delay_ms: int = 7 * 24 * 3_600_000
+
+
+LIMITS = Limits()

@@ -1,0 +1,121 @@
+"""One tick in progress: what `decide` was given, the working copy of the run, and what has been decided so far.
+
+State changes only through `emit`, which applies the event by `evolve`'s own rules. Expressions are evaluated only after `lacks` has said that
+their outputs are at hand; what is not is noted, and the whole tick is then thrown away and asked again (`Missing`).
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from heapq import heappush
+from typing import Any
+
+import msgspec
+
+from ductord.engine.evolve import Working
+from ductord.engine.expressions import Programs
+from ductord.engine.graph import Graph, graph_of
+from ductord.engine.limits import Limits
+from ductord.model.effects import Effect
+from ductord.model.enums import NodeStatus
+from ductord.model.events import Event
+from ductord.model.inbox import Inbox
+from ductord.model.manifest import Manifest
+from ductord.model.run import OutputRef, Run
+
+
+class First(msgspec.Struct, frozen=True):
+    """A pending node that is to begin: what its step type prepared."""
+
+    prepared: Any
+
+
+class Again(msgspec.Struct, frozen=True):
+    """A running node whose attempt has ended and that gets another: after a failure (`retry`) or because the attempt came to nothing."""
+
+    retry: bool
+    logical: int
+    delay_ms: int
+
+
+class Tick:
+    """`frontier`: pending steps an edge of which was resolved, a heap in Kahn order. `ready`: nodes that will get an attempt at the end of the
+    tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
+    `touched`: checkpoints one of whose steps ended."""
+
+    __slots__ = (
+        "effects",
+        "events",
+        "failing",
+        "frontier",
+        "graph",
+        "inbox",
+        "limits",
+        "manifest",
+        "missing",
+        "now",
+        "programs",
+        "ready",
+        "touched",
+        "work",
+    )
+
+    def __init__(
+        self, manifest: Manifest, programs: Programs, run: Run, inbox: Inbox, now: datetime, limits: Limits
+    ) -> None:
+        self.manifest = manifest
+        self.programs = programs
+        self.graph: Graph = graph_of(manifest)
+        self.inbox = inbox
+        self.now = now
+        self.limits = limits
+        self.work = Working(manifest, run)
+        self.events: list[Event] = []
+        self.effects: list[Effect] = []
+        self.missing: set[str] = set()
+        self.frontier: list[int] = []
+        self.ready: dict[int, First | Again] = {}
+        self.failing: list[int] = []
+        self.touched: set[int] = set()
+
+    @property
+    def run_id(self) -> str:
+        return self.work.run.run_id
+
+    def emit(self, event: Event) -> None:
+        """Record what happened and change the working copy by it."""
+        self.work.apply(event, self.now)
+        self.events.append(event)
+
+    def do(self, effect: Effect) -> None:
+        """Record what the commit shall do."""
+        self.effects.append(effect)
+
+    def after(self, milliseconds: int) -> datetime:
+        """The instant so many milliseconds from now."""
+        return self.now + timedelta(milliseconds=milliseconds)
+
+    def reach(self, targets: Iterable[int]) -> None:
+        """Look at these steps again: an edge into them was resolved."""
+        for target in targets:
+            if self.work.nodes[target].status is NodeStatus.PENDING and target not in self.ready:
+                heappush(self.frontier, target)
+
+    def lacks(self, refs: tuple[str, ...], ending: str | None = None, output: OutputRef | None = None) -> bool:
+        """Whether an output among those of `refs` exists and was not given; it is then noted as missing. `ending` is a step that is about to end
+        with `output`."""
+        lacking = False
+        outputs = self.inbox.outputs
+        for ref in refs:
+            if ref in outputs:
+                continue
+            known = output if ref == ending else self.work.nodes[self.graph.index[ref]].output
+            if known is not None:
+                self.missing.add(ref)
+                lacking = True
+        return lacking
+
+    def foresee(self, index: int, output: OutputRef | None) -> None:
+        """Note what the steps after `index` would read to begin: this tick is asked again anyway, and shall not be asked a third time."""
+        ref = self.manifest.steps[index].ref
+        for target in self.graph.targets[index]:
+            self.lacks(self.graph.start_reads[target], ref, output)

@@ -1,0 +1,57 @@
+"""The two transition tables: what may become of a run and of a node, by which event.
+
+These tables are the only place that knows how a status is left; `evolve` refuses every event that they do not list, and the diagrams in
+docs/state-machines.md are printed from them. A status without a row is terminal: nothing leaves it.
+"""
+
+from collections.abc import Mapping
+
+from ductord.engine.errors import EngineError
+from ductord.model.enums import NodeStatus, RunStatus
+from ductord.model.events import (
+    AttemptCreated,
+    AttemptEnded,
+    NodeCancelRequested,
+    NodeEnded,
+    RunEnded,
+    RunStarted,
+    RunStopping,
+)
+
+RUN: Mapping[RunStatus, Mapping[type, frozenset[RunStatus]]] = {
+    RunStatus.PENDING: {RunStarted: frozenset({RunStatus.RUNNING})},
+    RunStatus.RUNNING: {
+        RunStopping: frozenset({RunStatus.RUNNING}),
+        RunEnded: frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.TIMED_OUT}),
+    },
+}
+
+NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
+    NodeStatus.PENDING: {
+        AttemptCreated: frozenset({NodeStatus.RUNNING}),
+        # A node that never ran: skipped (G1), or its run_if or args did not evaluate (L4).
+        NodeEnded: frozenset({NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR}),
+    },
+    NodeStatus.RUNNING: {
+        AttemptCreated: frozenset({NodeStatus.RUNNING}),
+        AttemptEnded: frozenset({NodeStatus.RUNNING}),
+        NodeCancelRequested: frozenset({NodeStatus.RUNNING}),
+        NodeEnded: frozenset(
+            {NodeStatus.SUCCEEDED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.FAILED, NodeStatus.CANCELLED}
+        ),
+    },
+}
+
+_NOWHERE: Mapping[type, frozenset[str]] = {}
+
+
+def run_may(status: RunStatus, event: type, after: RunStatus) -> None:
+    """Raise `EngineError` unless a run in `status` may go to `after` by an event of this class."""
+    if after not in RUN.get(status, _NOWHERE).get(event, ()):
+        raise EngineError("ILLEGAL_TRANSITION", f"run: {status} -{event.__name__}-> {after}")
+
+
+def node_may(step_ref: str, status: NodeStatus, event: type, after: NodeStatus) -> None:
+    """Raise `EngineError` unless a node in `status` may go to `after` by an event of this class."""
+    if after not in NODE.get(status, _NOWHERE).get(event, ()):
+        raise EngineError("ILLEGAL_TRANSITION", f"node {step_ref}: {status} -{event.__name__}-> {after}")
