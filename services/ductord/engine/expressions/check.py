@@ -1,0 +1,181 @@
+"""The publish-time judgement of one expression: syntax, types, names, reads, limits (rulings L3, CE-04, CE-05).
+
+Takes a source and the place it stands in, gives the manifest's `Expression` or everything that is wrong with it, each fault with its
+offset in the source. Never evaluates.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from cel_expr_python import cel
+
+from ductord.engine.expressions import wire
+from ductord.engine.expressions.environment import MEMBERS, STEP_MEMBERS, Site, environment
+from ductord.engine.expressions.reads import Facts, Read, facts
+from ductord.model.manifest import Expression
+
+MAX_SOURCE_CHARS: Final = 4_096
+MAX_NESTING: Final = 3
+"""Comprehensions inside comprehensions. The parser itself stops at 32 nested operators."""
+
+_COMPILE_ERROR: Final = re.compile(
+    r"^(?:[A-Z_]+: )?ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?: \[[A-Z_]+\])?$", re.MULTILINE
+)
+_UNDECLARED: Final = re.compile(r"undeclared reference to '([^']*)'(?: \(in container ''\))?")
+_TOKENS_EXPECTED: Final = re.compile(r",? expecting \{.*")
+_MIXED_COMPARISON: Final = re.compile(
+    r"no matching overload for '_(?:<|>|<=|>=|==|!=)_' applied to '\((?:int, double|double, int)\)'"
+)
+
+
+class Scope(NamedTuple):
+    """What a place may read. `reachable`: the step's ancestors (all steps for the run's output); `steps`: every step of the definition;
+    `variables`: the names that `VARS` declares."""
+
+    site: Site
+    reachable: frozenset[str]
+    steps: frozenset[str]
+    variables: frozenset[str]
+
+
+class Fault(NamedTuple):
+    """One thing wrong with an expression. `offset` counts code points from its start."""
+
+    code: str
+    message: str
+    offset: int
+    warning: bool = False
+
+
+class Checked(NamedTuple):
+    """`expression` is None exactly when a fault is no warning."""
+
+    expression: Expression | None
+    faults: tuple[Fault, ...]
+
+
+def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
+    """Judge `source` in its place. `boolean`: it is a condition, and must be a bool as far as its type is known."""
+    if len(source) > MAX_SOURCE_CHARS:
+        message = f"expression has {len(source):,} characters, maximum is {MAX_SOURCE_CHARS:,}"
+        return _refused(Fault("EXPRESSION_TOO_LONG", message, 0))
+    if "\0" in source:
+        return _refused(Fault("EXPRESSION_SYNTAX", "expression holds a NUL character", source.index("\0")))
+    try:
+        compiled = environment().compile(source)
+    except RuntimeError as error:
+        return _refused(*_compile_faults(str(error), source))
+    try:
+        checked = wire.read(compiled.serialize())
+    except wire.Nested:
+        return _refused(Fault("EXPRESSION_TOO_DEEP", "expression is nested too deep", 0))
+    offsets = {entry.key: entry.value for entry in checked.source_info.positions}
+    found = facts(checked.expr)
+    faults = [*_language_faults(found, offsets, compiled, boolean), *_name_faults(found.reads, offsets, scope)]
+    if any(not fault.warning for fault in faults):
+        return Checked(None, tuple(faults))
+    names = tuple(sorted({read.root for read in found.reads}))
+    return Checked(Expression(source=source, names=names, steps=_steps_read(found.reads, scope)), tuple(faults))
+
+
+def _refused(*faults: Fault) -> Checked:
+    return Checked(None, faults)
+
+
+def _compile_faults(report: str, source: str) -> list[Fault]:
+    if "recursion" in report:
+        return [Fault("EXPRESSION_TOO_DEEP", "expression is nested deeper than 32 operators", 0)]
+    faults = []
+    for line, column, message in _COMPILE_ERROR.findall(report):
+        offset = _offset(source, int(line), int(column))
+        undeclared = _UNDECLARED.match(message)
+        if undeclared is not None:
+            name = undeclared.group(1)
+            hint = _suggestion(name.split(".")[0], MEMBERS)
+            faults.append(
+                Fault("UNKNOWN_NAME", f"`{name[:100]}` is not declared{hint}", _start_of(name, source, offset))
+            )
+        elif "Syntax error" in message or "Invalid" in message:
+            text = _TOKENS_EXPECTED.sub("", message.removeprefix("Syntax error: "))
+            faults.append(Fault("EXPRESSION_SYNTAX", text, offset))
+        else:
+            hint = "; wrap one side in double(…)" if _MIXED_COMPARISON.search(message) else ""
+            faults.append(Fault("EXPRESSION_TYPE", message + hint, offset))
+    return faults or [Fault("EXPRESSION_SYNTAX", report.splitlines()[0][:300], 0)]
+
+
+def _offset(source: str, line: int, column: int) -> int:
+    """Code points before a 1-based line and column; 0 where the compiler knows no place."""
+    if line < 1 or column < 1:
+        return 0
+    lines = source.split("\n")
+    return min(sum(len(text) + 1 for text in lines[: line - 1]) + column - 1, len(source))
+
+
+def _start_of(name: str, source: str, offset: int) -> int:
+    """The compiler points at a call's parenthesis and at a path's last dot: go back to where the name begins."""
+    start = source.rfind(name, 0, offset + len(name))
+    return start if start >= 0 else offset
+
+
+def _language_faults(found: Facts, offsets: Mapping[int, int], compiled: Any, boolean: bool) -> Iterable[Fault]:
+    for node, message in found.faults:
+        yield Fault("EXPRESSION_SYNTAX", message, offsets.get(node, 0))
+    if found.nesting > MAX_NESTING:
+        message = f"comprehensions are nested {found.nesting} deep, maximum is {MAX_NESTING}"
+        yield Fault("EXPRESSION_TOO_DEEP", message, 0)
+    kind = compiled.return_type()
+    if boolean and kind != cel.Type.BOOL and kind != cel.Type.DYN:
+        yield Fault("NOT_BOOLEAN", f"a condition must be a bool, this is {kind.name().lower()}", 0)
+
+
+def _name_faults(reads: Iterable[Read], offsets: Mapping[int, int], scope: Scope) -> Iterable[Fault]:
+    for read in reads:
+        if read.root not in scope.site.value:
+            message = f"{read.root} has no value here"
+            yield Fault("NAME_NOT_AVAILABLE", message, offsets.get(read.ids[0], 0))
+        elif read.keys:
+            yield from _member_faults(read, offsets, scope)
+
+
+def _member_faults(read: Read, offsets: Mapping[int, int], scope: Scope) -> Iterable[Fault]:
+    key = read.keys[0]
+    offset = offsets.get(read.ids[1], 0)
+    if read.root == "STEPS":
+        if key not in scope.steps:
+            yield Fault("UNKNOWN_STEP_REF", f"no step is named `{key}`{_suggestion(str(key), scope.steps)}", offset)
+        elif key not in scope.reachable:
+            message = f"step `{key}` does not run before this place; an expression reads ancestors only"
+            yield Fault("STEP_NOT_ANCESTOR", message, offset)
+        elif len(read.keys) > 1 and read.keys[1] not in STEP_MEMBERS:
+            member = read.keys[1]
+            message = f'STEPS["{key}"] has no `{member}`{_suggestion(str(member), STEP_MEMBERS)}'
+            yield Fault("UNKNOWN_NAME", message, offsets.get(read.ids[2], offset))
+    elif read.root == "VARS":
+        if key not in scope.variables:
+            hint = _suggestion(str(key), scope.variables)
+            message = f"variable `{key}` is not declared and must come from an environment override{hint}"
+            yield Fault("UNDECLARED_VARIABLE", message, offset, warning=True)
+    else:
+        members = MEMBERS[read.root]
+        if members is not None and key not in members:
+            message = f"{read.root} has no `{key}`{_suggestion(str(key), members)}"
+            yield Fault("UNKNOWN_NAME", message, offset)
+
+
+def _steps_read(reads: Iterable[Read], scope: Scope) -> tuple[str, ...]:
+    """Refs in sorted order; a computed `STEPS[x]` may read any step that may be read here."""
+    refs: set[str] = set()
+    for read in reads:
+        if read.root == "STEPS":
+            refs |= {str(read.keys[0])} if read.keys else scope.reachable
+    return tuple(sorted(refs))
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    """« — did you mean `x`?» where a known name is close, also in another case."""
+    by_folded = {candidate.lower(): candidate for candidate in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return f" — did you mean `{by_folded[close[0]]}`?" if close else ""
