@@ -6,9 +6,9 @@ transaction, which row-level security reads. Retrying a whole transaction is `re
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import asyncpg
 
@@ -32,6 +32,16 @@ RETRYABLE = (
 """What passes with time: conflicts, a fail-over, a restart. The connection is discarded where it may be at fault."""
 
 
+PROBES: Final[Mapping[str, str]] = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+"""For a service whose statements are index probes driven by arrays: planned once (planning took longer than claiming), and never as a scan of a table
+that was empty when the plan was made. Measured on a fresh database: 318 ms instead of 2 ms for a batch of 100."""
+
+
 async def open_pool(
     dsn: str,
     role: str,
@@ -40,13 +50,14 @@ async def open_pool(
     max_size: int = 4,
     notify: bool = True,
     set_role: bool = False,
+    settings: Mapping[str, str] | None = None,
 ) -> asyncpg.Pool:
     """A pool for the service role `ductor_<role>`.
 
     `set_role`: the login of `dsn` is not that role itself (`dev`: the embedded server's owner) and changes into it. `notify` off: this
-    service's statements send no NOTIFY.
+    service's statements send no NOTIFY. `settings`: further server settings of these connections, such as `PROBES`.
     """
-    settings = {"application_name": f"ductor-{role}", "jit": "off", "ductor.notify": "on" if notify else "off"}
+    own = {"application_name": f"ductor-{role}", "jit": "off", "ductor.notify": "on" if notify else "off"}
 
     async def prepare(connection: asyncpg.Connection) -> None:
         if set_role:
@@ -57,7 +68,7 @@ async def open_pool(
         dsn,
         min_size=min_size,
         max_size=max_size,
-        server_settings=settings,
+        server_settings={**own, **(settings or {})},
         command_timeout=30,
         init=prepare,
         reset=_no_reset,
