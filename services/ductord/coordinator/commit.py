@@ -26,6 +26,7 @@ from ductord.model.effects import (
     RequestCancel,
     SetTimer,
 )
+from ductord.model.enums import AttemptStatus
 from ductord.model.events import AttemptCreated
 from ductord.model.jsonvalue import dumps
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
@@ -147,7 +148,8 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], no
     for d in kept:
         for effect in d.decision.effects:
             of.setdefault(type(effect), []).append((d, effect))
-    if closes := of.get(CloseAttempt):
+    closes = of.get(CloseAttempt, []) + [pair for d in kept for pair in _ignored(d)]
+    if closes:
         await connection.execute(SQL["close_attempts"], *_keys(closes), [e.status for _, e in closes], now)
     if cancels := of.get(RequestCancel):
         await connection.execute(SQL["request_cancels"], *_keys(cancels), now)
@@ -228,6 +230,24 @@ async def _queue(
             [d.loaded.known.start.traceparent for d, _ in retries],
             now,
         )
+
+
+def _ignored(d: Decided) -> Iterable[tuple[Decided, CloseAttempt]]:
+    """Reports that the decision passed over: facts that came too late. They are closed, so that no inbox row stays unapplied (G8)."""
+    reports = d.loaded.inbox.reports
+    if reports:
+        judged = {
+            (e.step_ref, e.item_index, e.kind, e.attempt) for e in d.decision.effects if isinstance(e, CloseAttempt)
+        }
+        for r in reports:
+            if (r.step_ref, r.item_index, r.kind, r.attempt) not in judged:
+                status = AttemptStatus.CANCELLED
+                yield (
+                    d,
+                    CloseAttempt(
+                        step_ref=r.step_ref, item_index=r.item_index, kind=r.kind, attempt=r.attempt, status=status
+                    ),
+                )
 
 
 def _queue_deadline(task: QueueTask) -> datetime | None:

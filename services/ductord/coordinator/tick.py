@@ -13,6 +13,7 @@ from ductord.coordinator.cache import Cache
 from ductord.coordinator.commit import Decided, commit
 from ductord.coordinator.load import SQL, Batch, Loaded, load, load_outputs
 from ductord.engine.decide import decide
+from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
 from ductord.model.inbox import Inbox
 from ductord.model.jsonvalue import storable_text
@@ -49,7 +50,9 @@ class Ticked:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-async def tick(connection: asyncpg.Connection, cache: Cache, batch_size: int, given: Runs | None = None) -> Ticked:
+async def tick(
+    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch_size: int, given: Runs | None = None
+) -> Ticked:
     """One group tick over at most `batch_size` due runs, or over the `given` ones. Raises database errors that concern everybody."""
     ticked = Ticked()
     transaction = connection.transaction()
@@ -60,12 +63,12 @@ async def tick(connection: asyncpg.Connection, cache: Cache, batch_size: int, gi
         if claimed:
             ticked.claimed = len(claimed)
             batch = await load(connection, cache, claimed)
-            await _decide_and_commit(connection, cache, batch, ticked)
+            await _decide_and_commit(connection, cache, limits, batch, ticked)
         await transaction.commit()
     except _DATA_ERRORS as error:
         await transaction.rollback()
         _forget(cache, claimed)
-        return await _bisect(connection, cache, claimed, error)
+        return await _bisect(connection, cache, limits, claimed, error)
     except BaseException:
         _forget(cache, claimed)
         if not connection.is_closed():
@@ -75,19 +78,24 @@ async def tick(connection: asyncpg.Connection, cache: Cache, batch_size: int, gi
 
 
 async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | None) -> list[asyncpg.Record]:
+    rows: list[asyncpg.Record]
     if given is None:
-        return await connection.fetch(SQL["claim_runs"], batch_size)
-    return await connection.fetch(SQL["claim_given"], [tenant for tenant, _ in given], [run for _, run in given])
+        rows = await connection.fetch(SQL["claim_runs"], batch_size)
+    else:
+        rows = await connection.fetch(SQL["claim_given"], [tenant for tenant, _ in given], [run for _, run in given])
+    return rows
 
 
-async def _decide_and_commit(connection: asyncpg.Connection, cache: Cache, batch: Batch, ticked: Ticked) -> None:
+async def _decide_and_commit(
+    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked
+) -> None:
     decided: list[Decided] = []
     failed: list[tuple[Loaded, Exception]] = []
     waiting = list(batch.runs)
     while waiting:
         missing: list[tuple[Loaded, Missing]] = []
         for loaded in waiting:
-            answer = _decide(loaded, batch)
+            answer = _decide(loaded, limits, batch)
             if isinstance(answer, Missing):
                 missing.append((loaded, answer))
             elif isinstance(answer, Decision):
@@ -123,11 +131,13 @@ async def _decide_and_commit(connection: asyncpg.Connection, cache: Cache, batch
         await _quarantine(connection, cache, failed)
 
 
-def _decide(loaded: Loaded, batch: Batch) -> Decision | Missing | Exception:
+def _decide(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing | Exception:
     if loaded.error is not None or loaded.compiled is None:
         return loaded.error or ValueError("the run's version is gone")
     try:
-        return decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, batch.now)
+        return decide(
+            loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, batch.now, limits
+        )
     except Exception as error:  # whatever goes wrong in one run's decision concerns that run alone (C9)
         return error
 
@@ -156,7 +166,7 @@ async def _wake(connection: asyncpg.Connection, again: list[tuple[str, str, int]
 
 
 async def _bisect(
-    connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record], error: Exception
+    connection: asyncpg.Connection, cache: Cache, limits: Limits, claimed: list[asyncpg.Record], error: Exception
 ) -> Ticked:
     """The batch's data aborted the commit: halve it until the run at fault stands alone, and set that one aside."""
     runs = [(row["tenant_id"], row["run_id"]) for row in claimed]
@@ -172,7 +182,7 @@ async def _bisect(
         return ticked
     middle = len(runs) // 2
     for half in (runs[:middle], runs[middle:]):
-        ticked.add(await tick(connection, cache, len(half), half))
+        ticked.add(await tick(connection, cache, limits, len(half), half))
     return ticked
 
 

@@ -1,0 +1,110 @@
+"""The coordinator as a deployable: tick loops, a watch over limits and timers, and the net under lost wake-ups.
+
+N replicas may run; a try-lock per run at the claim and the versioned update keep one run with one tick. Every loop completes everything by polling
+alone: NOTIFY only shortens the rest.
+"""
+
+import logging
+import time
+
+import asyncpg
+
+from ductord.coordinator.cache import Cache
+from ductord.coordinator.sweep import Net, Swept, watch
+from ductord.coordinator.tick import Ticked, tick
+from ductord.db.listen import Listener
+from ductord.db.outage import answers, patient, refusal_of
+from ductord.db.pool import open_pool
+from ductord.engine.limits import Limits
+from ductord.rpc.host import Scope, Service
+from ductord.rpc.loops import Loop
+
+log = logging.getLogger("ductor.coordinator")
+
+_WATCH_MS = 500
+"""How often overdue attempts and timers are looked for: how late a time-out or timer may fire."""
+
+
+class Coordinator:
+    """The loops' turns over one pool. `scope` gives metrics and settings."""
+
+    def __init__(self, scope: Scope, pool: asyncpg.Pool) -> None:
+        settings, metrics = scope.settings, scope.metrics
+        self._pool = pool
+        self._cache = Cache()
+        self._limits = Limits(stop_grace_ms=settings.cancel_grace_ms)
+        self._batch_size = settings.coordinator_batch_size
+        self._net = Net(settings.sweep_ms)
+        self.tick_loop: Loop | None = None
+        self._seconds = metrics.histogram("ductor_tick_seconds", "Time of a group tick that claimed runs.")
+        self._runs = metrics.counter("ductor_ticked_runs", "Runs claimed by ticks, by what came of it.", ("result",))
+        self._tasks = metrics.counter("ductor_queued_tasks", "Tasks queued for dispatch.")
+        self._expired = metrics.counter(
+            "ductor_expired_attempts", "Attempts that a limit ended, by outcome.", ("outcome",)
+        )
+        self._repaired = metrics.counter(
+            "ductor_lost_wakeups", "Wake-ups found missing by the sweep; should stay 0.", ("place",)
+        )
+
+    async def tick(self) -> float | None:
+        """One group tick; goes on at once while there is work."""
+        begin = time.perf_counter()
+        async with self._pool.acquire() as connection:
+            ticked = await tick(connection, self._cache, self._limits, self._batch_size)
+        if not ticked.claimed:
+            return None
+        self._seconds.observe(time.perf_counter() - begin)
+        self._count(ticked)
+        return 0
+
+    async def watch(self) -> float | None:
+        """Report what is overdue, fire what is due."""
+        async with self._pool.acquire() as connection:
+            self._swept(await watch(connection))
+        return None
+
+    async def net(self) -> float | None:
+        """One round of the net."""
+        async with self._pool.acquire() as connection:
+            self._swept(await self._net.round(connection))
+        return None
+
+    def _swept(self, swept: Swept) -> None:
+        for outcome, count in swept.expired.items():
+            self._expired.labels(outcome).inc(count)
+        for place, count in swept.repaired.items():
+            if count:
+                log.warning("the sweep woke %d runs whose wake-up was missing (%s)", count, place)
+                self._repaired.labels(place).inc(count)
+        if swept.woke and self.tick_loop is not None:
+            self.tick_loop.wake()
+
+    def _count(self, ticked: Ticked) -> None:
+        self._tasks.inc(ticked.tasks)
+        for result in ("transitions", "ended", "conflicts", "quarantined", "foreign"):
+            count = getattr(ticked, result)
+            if count:
+                self._runs.labels(result).inc(count)
+
+
+async def start(scope: Scope) -> None:
+    """Open the pool and register the loops."""
+    settings = scope.settings
+    scope.translate(refusal_of)
+    pool = await patient(lambda: open_pool(**settings.pool("coordinator")), settings.database_start_wait_ms)
+    scope.at_stop(pool.close)
+    scope.ready_when("database", lambda: answers(pool))
+    if not settings.workflow_runtime_enabled:
+        log.warning("DUCTOR_WORKFLOW_RUNTIME_ENABLED is off: no run is started or advanced")
+        return
+    coordinator = Coordinator(scope, pool)
+    coordinator.tick_loop = scope.loop("tick", coordinator.tick, interval_ms=settings.poll_ms)
+    scope.loop("watch", coordinator.watch, interval_ms=min(_WATCH_MS, settings.sweep_ms))
+    scope.loop("net", coordinator.net, interval_ms=settings.sweep_ms)
+    if settings.notify:
+        listener = Listener(settings.pool("coordinator")["dsn"], {"ductor_wakeup": coordinator.tick_loop.wake})
+        scope.at_stop(listener.stop)
+        listener.start()
+
+
+SERVICE = Service(name="coordinator", start=start)
