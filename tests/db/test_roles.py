@@ -20,7 +20,9 @@ SELECT = {
         "definition",
         "version",
         "run_start",
+        "run_label",
         "run",
+        "wakeup",
         "transition",
         "step_attempt",
         "timer",
@@ -44,12 +46,13 @@ SELECT = {
 }
 INSERT = {
     "definition": {"definition", "draft", "version", "audit"},
-    "trigger": {"run_start", "wakeup"},
+    "trigger": {"run_start", "run_label", "wakeup"},
     "run_control": set[str](),
     "signals": set[str](),
     "reads": set[str](),
     "coordinator": {
         "run_start",
+        "run_label",
         "run",
         "transition",
         "step_attempt",
@@ -203,6 +206,7 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
         e as (insert into {T}audit (tenant_id, audit_id, actor, action, target) select t, v, 'x', 'publish', 'y' from ids),
         f as (insert into {T}run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, root_run_id, journey_id)
               select t, r, d, v, 1, 's', d, r, r from ids),
+        m as (insert into {T}run_label (tenant_id, label, create_time, run_id) select t, 'order:1', now(), r from ids),
         g as (insert into {T}run (tenant_id, run_id, status, record_version, version_id, format_version, engine_level, start_time, update_time)
               select t, r, 'running', 1, v, 1, 1, now(), now() from ids),
         h as (insert into {T}transition (tenant_id, run_id, seq, at, events) select t, r, 1, now(), '[]' from ids),

@@ -40,15 +40,16 @@ grant insert on eec_workflow_audit to ductor_definition;
 -- trigger: gives birth to runs, wakes the coordinator, waits for checkpoints.
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run, eec_workflow_checkpoint, eec_workflow_step_attempt to ductor_trigger;
 grant select, insert on eec_workflow_run_start to ductor_trigger;
-grant insert on eec_workflow_wakeup to ductor_trigger;
+grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
 
--- reads: looks, never touches.
-grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt,
-    eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit to ductor_reads;
+-- reads: looks, never touches. A wake-up of a run that has no state yet is what makes a run `pending`.
+grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run_label, eec_workflow_run, eec_workflow_wakeup,
+    eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit to ductor_reads;
 
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
 grant select, insert on eec_workflow_run_start, eec_workflow_transition, eec_workflow_checkpoint to ductor_coordinator;
+grant insert on eec_workflow_run_label to ductor_coordinator;
 grant select, insert, update on eec_workflow_run to ductor_coordinator;
 grant select, insert, update (status, end_time, cancel_requested_time, outcome, report_time, error_code, error_message, check_time) on eec_workflow_step_attempt
     to ductor_coordinator;

@@ -111,7 +111,16 @@ create index eec_workflow_run_start_listing on eec_workflow_run_start (tenant_id
 create index eec_workflow_run_start_family on eec_workflow_run_start (tenant_id, family_slug, create_time, run_id);
 create index eec_workflow_run_start_subject on eec_workflow_run_start (tenant_id, subject_type, subject_id, create_time)
     where subject_id <> '';
-create index eec_workflow_run_start_labels on eec_workflow_run_start using gin (labels jsonb_path_ops) where labels <> '{}';
+
+-- One row per label of a run, to find runs by, newest first. Not a GIN index on `labels`: `@>` is not leakproof, so row-level security keeps every service
+-- from using one (measured: 15 ms and growing with the tenant, against 0.3 ms).
+create table eec_workflow_run_label (
+    tenant_id       text not null,
+    label           text not null,                    -- key:id
+    create_time     timestamptz not null,
+    run_id          uuid not null,
+    primary key (tenant_id, label, create_time, run_id)
+);
 
 -- The state of a run: written by the coordinator alone, guarded by record_version (= number of transitions applied).
 create table eec_workflow_run (
@@ -140,6 +149,7 @@ create table eec_workflow_run (
 -- update_time is deliberately in no index: ticks of an open run stay heap-only updates.
 create index eec_workflow_run_open on eec_workflow_run (tenant_id, run_id) where end_time is null;
 create index eec_workflow_run_errors on eec_workflow_run (tenant_id, run_id) where has_errors;
+create index eec_workflow_run_rare on eec_workflow_run (tenant_id, status, run_id) where status not in ('running', 'completed');
 
 -- The history: one row per tick that changed something. Folding the events rebuilds the run.
 create table eec_workflow_transition (
