@@ -1,0 +1,182 @@
+"""Group ticks on real Postgres: claim, decide, commit, lose a race, set a poisoned run aside."""
+
+import asyncpg
+import pytest
+
+from ductord.coordinator.commit import Decided, commit
+from ductord.coordinator.load import SQL, load
+from ductord.engine.decide import decide
+from ductord.model.decision import Decision
+from tests.coordinator.conftest import Ticker
+from tests.support.books import TENANT, Books, chain
+
+
+async def test_runs_go_from_start_to_end_in_group_ticks(books: Books, ticker: Ticker) -> None:
+    """Ten runs of three steps: four ticks for all of them, one attempt per step, the history folds to the row."""
+    version = await books.publish(chain(3))
+    runs = [await books.start(version) for _ in range(10)]
+    for _ in range(3):
+        ticked = await ticker.tick()
+        assert (ticked.claimed, ticked.tasks) == (10, 10)
+        assert await books.report() == 10
+    assert (await ticker.tick()).ended == 10
+    assert (await ticker.tick()).claimed == 0
+    for run_id in runs:
+        run = await books.settled(run_id)
+        assert run.status == "completed"
+    rows = await books.owner.fetch(
+        "select step_ref, count(*), max(attempt) as attempt, min(status) as status from eec_workflow_step_attempt group by 1"
+    )
+    assert {(r["step_ref"], r["count"], r["attempt"], r["status"]) for r in rows} == {
+        (f"s{i}", 10, 1, "succeeded") for i in range(3)
+    }
+
+
+async def test_a_second_wake_up_changes_nothing(books: Books, ticker: Ticker) -> None:
+    """An empty inbox decides nothing: no transition, no attempt."""
+    run_id = await books.start(await books.publish(chain(2)))
+    await ticker.drain()
+    before = await books.run(run_id)
+    for _ in range(3):
+        await books.wake(run_id)
+    assert (await ticker.tick()).transitions == 0
+    assert await books.run(run_id) == before
+    assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup") == 0
+
+
+async def test_a_late_report_is_closed_and_changes_nothing(books: Books, ticker: Ticker) -> None:
+    """G8: an inbox row that arrives after the end does not stay unapplied, and the terminal run stays as it is."""
+    version = await books.publish(chain(1))
+    run_id = await books.start(version)
+    await ticker.drain()
+    await books.report()
+    await ticker.drain()
+    before = await books.settled(run_id)
+    await books.owner.execute(
+        "insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, attempt, tier, queue, action, input, idempotency_key, due_time, create_time)"
+        " select tenant_id, run_id, step_ref, 2, tier, queue, action, input, 'k', due_time, create_time from eec_workflow_step_attempt"
+    )
+    assert await books.report() == 1
+    await ticker.drain()
+    assert await books.settled(run_id) == before
+    assert await books.owner.fetchval("select count(*) from eec_workflow_step_attempt where status = 'open'") == 0
+
+
+async def test_two_coordinators_never_tick_one_run_at_once(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
+    """The try-lock at the claim: what one has claimed the other passes over, and gets when it is free again."""
+    version = await books.publish(chain(1))
+    first = await books.start(version)
+    transaction = ticker.connection.transaction()
+    await transaction.start()
+    claimed = await ticker.connection.fetch(SQL["claim_runs"], 10)
+    assert [row["run_id"] for row in claimed] == [first]
+    second = await books.start(version)
+    await books.wake(first)
+    assert (await other_ticker.drain()).claimed == 1
+    assert (await books.status(first), await books.status(second)) == ("pending", "running")
+    await transaction.rollback()
+    assert (await other_ticker.drain()).claimed == 1
+    assert await books.status(first) == "running"
+
+
+async def test_the_loser_of_a_race_writes_nothing(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
+    """The versioned update guards every statement of the commit: a decision over an old version leaves no trace."""
+    version = await books.publish(chain(2))
+    run_id = await books.start(version)
+    await ticker.drain()
+    await books.report()
+    async with ticker.connection.transaction():
+        claimed = await ticker.connection.fetch(SQL["claim_runs"], 10)
+        batch = await load(ticker.connection, ticker.cache, claimed)
+        (loaded,) = batch.runs
+        assert loaded.compiled is not None
+        decision = decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, batch.now)
+        assert isinstance(decision, Decision)
+        assert decision.events
+        await books.owner.execute("update eec_workflow_run set record_version = record_version + 1")
+        lost = await commit(ticker.connection, [Decided(loaded=loaded, decision=decision)], batch.now)
+    assert lost == {run_id}
+    assert await books.owner.fetchval("select count(*) from eec_workflow_step_attempt") == 1
+    assert await books.owner.fetchval("select count(*) from eec_workflow_transition") == 1
+
+
+async def test_a_poisoned_run_is_set_aside_alone(books: Books, ticker: Ticker) -> None:
+    """C9: a version that cannot be read quarantines its own run; the error is in the books, a later wake-up retries, the others go on."""
+    good = [await books.start(await books.publish(chain(1))) for _ in range(3)]
+    bad = await books.start(await books.publish(chain(1), text='{"family_slug": 5}'))
+    ticked = await ticker.tick()
+    assert (ticked.claimed, ticked.quarantined, ticked.transitions) == (4, 1, 3)
+    assert [await books.status(run_id) for run_id in good] == ["running"] * 3
+    row = await books.owner.fetchrow("select run_id::text, error, ticks from eec_workflow_quarantine")
+    assert (row["run_id"], row["ticks"]) == (bad, 1)
+    assert "ValidationError" in row["error"]
+    assert await books.owner.fetchval("select due_time > eec_now() from eec_workflow_wakeup where run_id = $1", bad)
+
+
+async def test_data_that_aborts_the_commit_is_found_by_bisection(books: Books, ticker: Ticker) -> None:
+    """C9: one run whose rows Postgres refuses does not keep the other 15 of its batch from their tick; healed, it goes on and leaves quarantine."""
+    version = await books.publish(chain(1))
+    runs = [await books.start(version) for _ in range(16)]
+    await books.owner.execute(
+        f"""
+        create function refuse() returns trigger language plpgsql as $$
+        begin if new.run_id = '{runs[5]}' then raise exception 'no' using errcode = '22000'; end if; return new; end $$;
+        create trigger refuse before insert on eec_workflow_step_attempt for each row execute function refuse();
+        """
+    )
+    ticked = await ticker.tick()
+    assert (ticked.quarantined, ticked.transitions) == (1, 15)
+    assert await books.status(runs[5]) == "pending"
+    assert await books.owner.fetchval("select run_id::text from eec_workflow_quarantine") == runs[5]
+    await books.owner.execute("drop trigger refuse on eec_workflow_step_attempt")
+    await books.wake(runs[5])
+    await ticker.drain()
+    assert await books.status(runs[5]) == "running"
+    assert await books.owner.fetchval("select count(*) from eec_workflow_quarantine") == 0
+
+
+async def test_a_newer_format_is_left_to_a_newer_coordinator(books: Books, ticker: Ticker) -> None:
+    """KB-03: a run that this build does not understand is neither failed nor stranded: its wake-up stays."""
+    run_id = await books.start(await books.publish(chain(1), format_version=99))
+    ticked = await ticker.tick()
+    assert (ticked.foreign, ticked.quarantined) == (1, 0)
+    assert await books.status(run_id) == "pending"
+    assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup where run_id = $1", run_id) == 1
+
+
+async def test_one_tenants_backlog_does_not_hold_up_another(books: Books, ticker: Ticker) -> None:
+    """The claim takes tenants in turn: a single wake-up of b is in the first batch although a has 300 older ones."""
+    a = await books.publish(chain(1))
+    b = await books.publish(chain(1), tenant="b")
+    for _ in range(300):
+        await books.start(a)
+    late = await books.start(b, tenant="b")
+    await ticker.tick(batch_size=50)
+    assert await books.status(late) == "running"
+
+
+async def test_il_06_run_locks_are_64_bits_and_not_shared(books: Books, ticker: Ticker) -> None:
+    """IL-06: two run ids with equal hashtext() have different lock keys; the claim is the only place that locks."""
+    pair = await books.owner.fetchrow(
+        "with ids as (select md5(g::text)::uuid as id from generate_series(1, 200000) g)"
+        " select min(id::text)::uuid as a, max(id::text)::uuid as b from ids group by hashtext(id::text) having count(*) > 1 limit 1"
+    )
+    assert pair is not None, "200,000 ids hold a collision of 32 bits"
+    keys = [await books.owner.fetchval("select eec_run_lock_key($1)", pair[name]) for name in ("a", "b")]
+    assert keys[0] != keys[1]
+    assert max(abs(key) for key in keys) > 2**32
+
+
+async def test_errors_of_everybody_are_not_a_runs_fault(books: Books, ticker: Ticker) -> None:
+    """PG-01: an outage raises and quarantines nobody; the wake-ups are still there for the next tick."""
+    run_id = await books.start(await books.publish(chain(1)))
+    await books.owner.execute("select pg_terminate_backend($1)", ticker.connection.get_server_pid())
+    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError)):
+        await ticker.tick()
+    assert await books.owner.fetchval("select count(*) from eec_workflow_quarantine") == 0
+    assert (
+        await books.owner.fetchval(
+            "select count(*) from eec_workflow_wakeup where tenant_id = $1 and run_id = $2", TENANT, run_id
+        )
+        == 1
+    )

@@ -1,0 +1,156 @@
+"""The books by SQL: what trigger and dispatch would write, for tests of the coordinator alone, and what anybody may read of a run.
+
+Writes go in as the owner, with the very columns that the services' statements set.
+"""
+
+from typing import Any
+
+import asyncpg
+
+from ductord.db.ids import new_id
+from ductord.engine.evolve import fold
+from ductord.model import events, stored
+from ductord.model import manifest as manifests
+from ductord.model.enums import EdgeType, NodeStatus, StepType
+from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, ActionSpec, Edge, Manifest, Step
+from ductord.model.run import Run
+
+TENANT = "t"
+
+
+def chain(length: int, **settings: Any) -> Manifest:
+    """A manifest of `length` noop steps s0 → s1 → …; `settings` go to every step."""
+    steps = tuple(
+        Step(
+            ref=f"s{i}",
+            type=StepType.ACTION,
+            incoming=(i - 1,) if i else (),
+            outgoing=(i,) if i < length - 1 else (),
+            action=ActionSpec(action="noop:noop"),
+            **settings,
+        )
+        for i in range(length)
+    )
+    edges = tuple(Edge(source=i, target=i + 1, type=EdgeType.SUCCESS) for i in range(length - 1))
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        engine_level=ENGINE_LEVEL,
+        family_slug="chain",
+        steps=steps,
+        edges=edges,
+        entrypoints=(0,),
+    )
+
+
+class Books:
+    """The tables of one test database, over one owner connection."""
+
+    def __init__(self, owner: asyncpg.Connection) -> None:
+        self.owner = owner
+        self._manifests: dict[str, Manifest] = {}
+
+    async def publish(
+        self,
+        manifest: Manifest,
+        *,
+        slug: str = "chain",
+        tenant: str = TENANT,
+        text: str | None = None,
+        format_version: int = FORMAT_VERSION,
+    ) -> str:
+        """A published version; its version id. `text`: what is stored instead of the manifest."""
+        definition_id, version_id = new_id(), new_id()
+        await self.owner.execute(
+            "insert into eec_workflow_definition (tenant_id, definition_id, family_slug, latest_version) values ($1, $2, $3, 1)",
+            tenant, definition_id, f"{slug}-{definition_id[:8]}-{definition_id[-6:]}",
+        )  # fmt: skip
+        await self.owner.execute(
+            "insert into eec_workflow_version (tenant_id, version_id, definition_id, version, document, manifest, manifest_hash, format_version,"
+            " engine_level, draft_revision) values ($1, $2, $3, 1, '{}', $4, 'hash', $5, $6, 1)",
+            tenant, version_id, definition_id, text or manifests.encode(manifest), format_version, ENGINE_LEVEL,
+        )  # fmt: skip
+        self._manifests[version_id] = manifest
+        return version_id
+
+    async def start(self, version_id: str, *, tenant: str = TENANT, input_: str = "{}", wake: bool = True) -> str:
+        """A run start and its wake-up, as trigger writes them; the run id."""
+        run_id = new_id()
+        await self.owner.execute(
+            "insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, input,"
+            " root_run_id, journey_id) values ($1, $2, $3, $3, 1, 'chain', $3, $4, $2, $2)",
+            tenant, run_id, version_id, input_,
+        )  # fmt: skip
+        if wake:
+            await self.wake(run_id, tenant=tenant)
+        return run_id
+
+    async def wake(self, run_id: str, *, tenant: str = TENANT) -> None:
+        """One more wake-up."""
+        await self.owner.execute("insert into eec_workflow_wakeup (tenant_id, run_id) values ($1, $2)", tenant, run_id)
+
+    async def report(
+        self,
+        run_id: str | None = None,
+        *,
+        outcome: str = "succeeded",
+        output: str | None = "{}",
+        code: str | None = None,
+        wake: bool = True,
+    ) -> int:
+        """Report every open attempt (of one run), as dispatch does; how many."""
+        count: int = await self.owner.fetchval(
+            """
+            with reported as (
+                update eec_workflow_step_attempt
+                set report_time = eec_now(), outcome = $2, output = case when $2 = 'succeeded' then ($3::text)::json end, output_size = length($3::text), output_hash = 'h',
+                    error_code = $4, error_message = $4, start_time = coalesce(start_time, eec_now()), lease_secret = coalesce(lease_secret, 'x')
+                where status = 'open' and report_time is null and due_time <= eec_now() and ($1::uuid is null or run_id = $1)
+                returning tenant_id, run_id),
+            woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from reported where $5)
+            select count(*) from reported
+            """,
+            run_id, outcome, output, code, wake,
+        )  # fmt: skip
+        return count
+
+    async def status(self, run_id: str) -> str:
+        """Status of a run, `pending` without a row."""
+        status: str | None = await self.owner.fetchval("select status from eec_workflow_run where run_id = $1", run_id)
+        return status or "pending"
+
+    async def open_runs(self) -> int:
+        """How many runs have not ended."""
+        count: int = await self.owner.fetchval(
+            "select count(*) from eec_workflow_run_start s left join eec_workflow_run r using (tenant_id, run_id) where r.end_time is null"
+        )
+        return count
+
+    async def run(self, run_id: str) -> Run:
+        """The stored run."""
+        row = await self.owner.fetchrow(
+            "select version_id::text, run_id::text, status, record_version, node_states::text, edge_states, run_state::text, has_errors, start_time,"
+            " end_time from eec_workflow_run where run_id = $1",
+            run_id,
+        )
+        columns = dict(row)
+        return stored.decode_run(self._manifests[columns.pop("version_id")], **columns)
+
+    async def folded(self, run_id: str) -> Run:
+        """The run as its history says: every transition folded."""
+        version_id = await self.owner.fetchval(
+            "select version_id::text from eec_workflow_run_start where run_id = $1", run_id
+        )
+        rows = await self.owner.fetch(
+            "select seq, at, events::text from eec_workflow_transition where run_id = $1 order by seq", run_id
+        )
+        assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1)), "transitions without gaps"
+        return fold(self._manifests[version_id], run_id, [(row["at"], events.decode(row["events"])) for row in rows])
+
+    async def settled(self, run_id: str) -> Run:
+        """The stored run, proved equal to its folded history, all nodes terminal when it is (law: folding rebuilds the run)."""
+        run = await self.run(run_id)
+        assert run == await self.folded(run_id)
+        if run.status.terminal:
+            assert all(node.status.terminal for node in run.nodes)
+            assert all(node.status is not NodeStatus.WAITING for node in run.nodes)
+        return run
