@@ -49,10 +49,11 @@ class Refusal(Exception):
 
 class PayloadInvalid(Exception):
     """A payload that cannot be carried exactly (rulings L5, L6, L7). `path` is dotted, `reason` stable: `nul`, `nan`, `surrogate`,
-    `duplicate_key`, `too_deep`, `integer_range`, `too_large`, `not_json`."""
+    `duplicate_key`, `too_deep`, `integer_range`, `too_large` (then `limit_bytes` is the limit), `not_json`."""
 
-    def __init__(self, reason: str, path: str, message: str) -> None:
+    def __init__(self, reason: str, path: str, message: str, *, limit_bytes: int | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.path = path
         self.message = message
+        self.limit_bytes = limit_bytes

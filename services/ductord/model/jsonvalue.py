@@ -95,7 +95,7 @@ def encode(value: object, *, root: str = "", max_bytes: int = MAX_PAYLOAD_BYTES)
 
 def too_large(size: int, max_bytes: int, root: str) -> PayloadInvalid:
     """The refusal of a payload of `size` bytes over its limit (ruling L7)."""
-    return PayloadInvalid("too_large", root, at(root, f"is {size:,} bytes, the limit is {max_bytes:,}"))
+    return PayloadInvalid("too_large", root, at(root, f"is {size:,} bytes, the limit is {max_bytes:,}"), limit_bytes=max_bytes)
 
 
 def storable_text(text: str, *, max_chars: int = MAX_ERROR_TEXT) -> str:

@@ -1,0 +1,124 @@
+"""Who calls: tenant, actor, scopes and the ids of the call at hand (rulings N1, N2, N3).
+
+With authentication off the tenant is what the metadata says and the actor is `anonymous`; there is no default tenant. Only services that serve
+all tenants know the platform scope. This module looks nothing up: whether an id belongs to the tenant is the business of the query that reads it.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from contextvars import ContextVar
+from typing import Final
+
+import msgspec
+
+from ductord.model.errors import Refusal
+from ductord.rpc.errors import refused
+
+TENANT_KEY: Final = "x-tenant-id"
+SCOPE_KEY: Final = "x-ductor-scope"
+REQUEST_ID_KEY: Final = "x-request-id"
+TRACEPARENT_KEY: Final = "traceparent"
+PLATFORM: Final = "platform"
+
+PLATFORM_SERVICES: Final = frozenset({"ductor.workflow.v1.TaskService"})
+"""Services that a caller with the platform scope may use for all tenants at once."""
+
+_TENANT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # ruling L2
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller of one RPC. `tenant_id` None: all tenants (platform scope). `traceparent` is the span of this call."""
+
+    tenant_id: str | None
+    actor: str = "anonymous"
+    scopes: frozenset[str] = frozenset()
+    request_id: str
+    trace_id: str
+    traceparent: str
+
+    @property
+    def tenant(self) -> str:
+        """The tenant, for what is done in one tenant's name. Raises TENANT_REQUIRED for a caller of all tenants."""
+        if self.tenant_id is None:
+            raise refused("TENANT_REQUIRED", "this call is made for one tenant: name it in x-tenant-id")
+        return self.tenant_id
+
+
+_caller: ContextVar[Caller | None] = ContextVar("ductor_caller", default=None)
+
+
+def caller() -> Caller:
+    """Who makes the call at hand. Raises LookupError outside of an RPC."""
+    current = _caller.get()
+    if current is None:
+        raise LookupError("no call at hand")
+    return current
+
+
+def caller_or_none() -> Caller | None:
+    """As `caller`, None outside of an RPC (logs)."""
+    return _caller.get()
+
+
+set_caller = _caller.set
+"""Used by the pipeline, and by the gateway for what it serves itself."""
+reset_caller = _caller.reset
+
+
+def tenant_of(service: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> tuple[str | None, frozenset[str]]:
+    """(tenant, scopes) that the metadata of a call to `service` (`ductor.workflow.v1.TaskService`) names, authentication being off.
+
+    A tenant beside the platform scope narrows the call to that tenant. Raises TENANT_REQUIRED, TENANT_INVALID.
+    """
+    tenants = set()
+    platform = False
+    for key, value in metadata or ():
+        if key == TENANT_KEY:
+            tenants.add(value)
+        elif key == SCOPE_KEY and value == PLATFORM:
+            platform = service in PLATFORM_SERVICES
+    scopes = frozenset((PLATFORM,)) if platform else frozenset()
+    if not tenants:
+        if platform:
+            return None, scopes
+        raise refused("TENANT_REQUIRED", "name the tenant in x-tenant-id: there is no default")
+    tenant = tenants.pop()
+    return checked_tenant(tenant if isinstance(tenant, str) and not tenants else ""), scopes
+
+
+def checked_tenant(text: str) -> str:
+    """`text` if it can be a tenant's id (ruling L2). Raises TENANT_INVALID, which does not repeat it."""
+    if _TENANT.fullmatch(text) is None:
+        raise refused("TENANT_INVALID", "x-tenant-id is one value of 1 to 64 letters, digits, _ and -")
+    return text
+
+
+def request_id_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    """The id that a gateway gave this call, if it can be one, else a new one."""
+    for key, value in metadata or ():
+        if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
+            return value
+    return new_request_id()
+
+
+def new_request_id() -> str:
+    """32 random hexadecimal digits."""
+    return os.urandom(16).hex()
+
+
+__all__ = [
+    "PLATFORM",
+    "PLATFORM_SERVICES",
+    "Caller",
+    "Refusal",
+    "caller",
+    "caller_or_none",
+    "checked_tenant",
+    "new_request_id",
+    "request_id_of",
+    "reset_caller",
+    "set_caller",
+    "tenant_of",
+]

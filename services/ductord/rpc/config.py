@@ -1,0 +1,269 @@
+"""Every option of the suite: one model, filled from `DUCTOR_*`, printed by `ductor config`.
+
+An option is here only if something reads it. Durations are milliseconds and end in `_ms`, sizes are bytes. The model never opens a connection.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypedDict, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AliasChoices, Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ductord.rpc.addresses import Address, AddressInvalid, parse_address
+
+DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
+"""A service with a login of its own, `ductor_<service>`."""
+TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "dispatch"]
+"""A service that others call."""
+
+DATABASE_SERVICES: Final[tuple[DatabaseService, ...]] = get_args(DatabaseService)
+
+Milliseconds = Annotated[int, Field(gt=0, le=86_400_000)]
+Bytes = Annotated[int, Field(gt=0, le=64 << 20)]
+Count = Annotated[int, Field(gt=0, le=1_000_000)]
+Secret = Annotated[str, Field(json_schema_extra={"secret": True})]
+
+
+class ConfigurationRefused(Exception):
+    """The options contradict a rule; the message says which and what to set. The CLI prints it and exits with 2."""
+
+
+class PoolOptions(TypedDict):
+    """The arguments of `db.pool.open_pool`."""
+
+    dsn: str
+    role: str
+    min_size: int
+    max_size: int
+    notify: bool
+    set_role: bool
+
+
+class Settings(BaseSettings):
+    """The configuration of a process. Field `x` is read from `DUCTOR_X`; arguments win over the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="DUCTOR_", frozen=True, extra="forbid", populate_by_name=True)
+
+    # Where things are
+    database_url: Secret = ""
+    definition_database_url: Secret = ""
+    trigger_database_url: Secret = ""
+    run_control_database_url: Secret = ""
+    signals_database_url: Secret = ""
+    reads_database_url: Secret = ""
+    coordinator_database_url: Secret = ""
+    dispatch_database_url: Secret = ""
+    database_set_role: bool = Field(
+        default=False, description="log in as DUCTOR_DATABASE_URL says and change into the service's role (trials only)"
+    )
+    database_start_wait_ms: Milliseconds = Field(
+        default=30_000, description="how long a starting service waits for a database that cannot be reached"
+    )
+    pool_min_size: int = Field(default=1, ge=0, le=100)
+    pool_max_size: int = Field(default=4, ge=1, le=100)
+    grpc_address: str = ":9090"
+    http_address: str = Field(
+        default=":8080", description="REST, Connect, /livez, /readyz and /metrics; `off` for none"
+    )
+    definition_target: str = ""
+    trigger_target: str = ""
+    run_control_target: str = ""
+    signals_target: str = ""
+    reads_target: str = ""
+    dispatch_target: str = ""
+
+    # Definitions at boot
+    workflows_dir: str = ""
+    workflows_tenant: str = ""
+    workflow_runtime_enabled: bool = Field(
+        default=True, description="off: definitions can be managed, no run is started or advanced"
+    )
+    environment: str = Field(default="", description="the name whose environment overrides apply to VARS (L8)")
+
+    # Who may call
+    auth: Literal["off", "keys"] = "off"
+    insecure: bool = Field(default=False, description="allow auth off on an address that other machines reach (N3)")
+
+    # Time (ruling A4 unless said otherwise)
+    lease_ms: Milliseconds = 15_000
+    heartbeat_ms: Milliseconds = 5_000
+    sweep_ms: Milliseconds = 5_000
+    drain_ms: Milliseconds = 10_000
+    cancel_grace_ms: Milliseconds = Field(
+        default=30_000, description="how long attempts that were asked to stop may take (G5)"
+    )
+    poll_ms: Milliseconds = Field(default=1_000, description="how often a loop looks without being woken")
+    poll_wait_max_ms: Milliseconds = Field(
+        default=30_000, description="the longest that PollTasks waits for a first task"
+    )
+    liveness_ms: Milliseconds = Field(
+        default=60_000, description="a loop that has not turned for so long is dead: /livez fails"
+    )
+    notify: bool = Field(default=True, description="send and hear NOTIFY; off: polling alone, the same results later")
+
+    # How much at once
+    coordinator_batch_size: Count = 500
+    dispatch_batch_size: Count = 500
+    worker_slots: Count = Field(default=100, description="how many attempts one worker runs at once")
+    worker_queues: str = Field(default="default", description="the queues that the worker polls, comma-separated")
+    max_calls: Count = Field(default=2_000, description="RPCs in flight in one process; more are refused as OVERLOADED")
+
+    # Limits (ruling L7)
+    payload_max_bytes: Bytes = 1 << 20
+    payload_warn_bytes: Bytes = 256 << 10
+    aggregate_max_bytes: Bytes = Field(default=2 << 20, description="gathered output and run context")
+    key_max_bytes: Bytes = 256
+    max_steps: Count = 500
+    max_edges: Count = 5_000
+    request_max_bytes: Bytes = Field(default=4 << 20, description="one whole request")
+    reply_max_bytes: Bytes = Field(
+        default=3 << 20, description="the payloads of one reply; the rest is left out and flagged"
+    )
+
+    # Actions
+    http_allow_private: bool = Field(
+        default=False, description="let http:request reach loopback, private and metadata addresses (N4)"
+    )
+
+    # Looking inside
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="auto: text on a terminal, else JSON lines"
+    )
+    access_log: Literal["all", "errors", "off"] = "all"
+    otlp_endpoint: str = Field(
+        default="",
+        validation_alias=AliasChoices("otlp_endpoint", "DUCTOR_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="where spans go, as http://host:4317; empty: nowhere, trace context is passed on all the same",
+    )
+    trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    metrics_tenants: int = Field(
+        default=50, ge=0, le=1_000, description="tenants with a label value of their own; the rest are `other` (OB-01)"
+    )
+
+    SECRET: ClassVar[str] = "***"
+
+    @field_validator("grpc_address", "http_address")
+    @classmethod
+    def _address(cls, text: str) -> str:
+        if text != "off":
+            parse_address(text)
+        return text
+
+    @field_validator("grpc_address")
+    @classmethod
+    def _grpc_on(cls, text: str) -> str:
+        if text == "off":
+            raise ValueError("every process listens for gRPC; use 127.0.0.1:0 for a port that nobody needs to know")
+        return text
+
+    @property
+    def grpc(self) -> Address:
+        """The parsed gRPC address."""
+        return parse_address(self.grpc_address)
+
+    @property
+    def http(self) -> Address | None:
+        """The parsed HTTP address; None when it is off."""
+        return None if self.http_address == "off" else parse_address(self.http_address)
+
+    def database(self, service: DatabaseService) -> tuple[str, bool]:
+        """(connection string, whether the role is taken on by SET ROLE) of a service.
+
+        `DUCTOR_<SERVICE>_DATABASE_URL` as it stands, else `DUCTOR_DATABASE_URL` with the user replaced by `ductor_<service>`. Raises
+        `ConfigurationRefused` when neither is set.
+        """
+        own: str = getattr(self, f"{service}_database_url")
+        if own:
+            return own, False
+        if not self.database_url:
+            raise ConfigurationRefused(f"{service} needs DUCTOR_{service.upper()}_DATABASE_URL or DUCTOR_DATABASE_URL")
+        if self.database_set_role:
+            return self.database_url, True
+        return as_user(self.database_url, f"ductor_{service}"), False
+
+    def pool(self, service: DatabaseService) -> PoolOptions:
+        """The arguments of `open_pool` for a service. Raises as `database`."""
+        dsn, set_role = self.database(service)
+        return PoolOptions(
+            dsn=dsn,
+            role=service,
+            min_size=min(self.pool_min_size, self.pool_max_size),
+            max_size=self.pool_max_size,
+            notify=self.notify,
+            set_role=set_role,
+        )
+
+    def target(self, service: TargetService) -> str:
+        """Where `service` was said to run apart; empty when nothing was said."""
+        target: str = getattr(self, f"{service}_target")
+        return target
+
+    def refuse_insecure(self) -> None:
+        """Ruling N3, before anything is bound. Raises `ConfigurationRefused`."""
+        if self.auth == "keys":
+            raise ConfigurationRefused(
+                "DUCTOR_AUTH=keys is not built yet: this release serves with DUCTOR_AUTH=off only"
+            )
+        if self.insecure:
+            return
+        for name, address in (("DUCTOR_GRPC_ADDRESS", self.grpc), ("DUCTOR_HTTP_ADDRESS", self.http)):
+            if address is not None and not address.loopback:
+                raise ConfigurationRefused(
+                    f"{name}={address} can be reached from other machines and authentication is off: "
+                    f"bind 127.0.0.1:{address.port}, or set DUCTOR_INSECURE=1 if something in front of it authenticates"
+                )
+
+    @classmethod
+    def for_dev(cls, **given: Any) -> Self:
+        """The settings of `ductor dev`: the same options, with both addresses on loopback where they name no host (N3)."""
+        settings = cls(**given)
+        local = {
+            name: str(Address(host="127.0.0.1", port=address.port))
+            for name, address in (("grpc_address", settings.grpc), ("http_address", settings.http))
+            if address is not None and not address.host and not address.path
+        }
+        return settings.model_copy(update=local) if local else settings
+
+    def printable(self) -> Mapping[str, str | int | float | bool]:
+        """Environment name → value in force, passwords hidden; connection strings keep what is not secret."""
+        shown: dict[str, str | int | float | bool] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            secret = isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("secret")
+            shown[f"DUCTOR_{name.upper()}"] = _masked(value) if secret else value
+        return shown
+
+
+def as_user(url: str, user: str) -> str:
+    """`url` with another user and the same password, host and parameters."""
+    parts = urlsplit(url)
+    credentials, at, host = parts.netloc.rpartition("@")
+    _, colon, password = credentials.partition(":")
+    return urlunsplit(parts._replace(netloc=f"{user}{colon}{password}@{host}" if at else f"{user}@{host}"))
+
+
+def _masked(url: str) -> str:
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return Settings.SECRET
+    credentials, at, host = parts.netloc.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    query = "&".join(p for p in parts.query.split("&") if not p.lower().startswith("password="))
+    return urlunsplit(parts._replace(netloc=f"{user}{colon and ':' + Settings.SECRET}{at}{host}", query=query))
+
+
+__all__ = [
+    "DATABASE_SERVICES",
+    "AddressInvalid",
+    "ConfigurationRefused",
+    "DatabaseService",
+    "PoolOptions",
+    "Settings",
+    "TargetService",
+    "as_user",
+]

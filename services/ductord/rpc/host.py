@@ -1,0 +1,257 @@
+"""The shape that every service has, and the process that runs one or many of them: one gRPC port, one HTTP port, one stop.
+
+A `Service` is a name and a `start(scope)`. `start` opens what the service needs and registers what it offers on its `Scope`; the host begins to
+serve when every service has started. The host knows no service by name; the CLI names them. It must never decide what a service does with its
+time.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+import msgspec
+
+from ductord.model.errors import Refusal
+from ductord.rpc import channels, logs, tracing
+from ductord.rpc.addresses import Address
+from ductord.rpc.config import ConfigurationRefused, Settings, TargetService
+from ductord.rpc.health import Check, Health, Pulse, ServiceHealth
+from ductord.rpc.loops import Loop, Translate, Turn
+from ductord.rpc.metrics import Metrics
+from ductord.rpc.operations import App, HttpServer, Operations
+from ductord.rpc.server import Add, RpcServer
+
+CLOSE_LIMIT_S = 5.0
+"""How long one `at_stop` may take: closing a pool waits for its users, who are gone by then."""
+RPC_GRACE_S = 2.0
+"""How long RPCs still in flight after the drain may take to answer."""
+
+_log = logging.getLogger("ductor.host")
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """One deployable. `name` is its folder, its `DUCTOR_<NAME>_TARGET`, its role, its name in logs, metrics and health."""
+
+    name: str
+    start: Callable[["Scope"], Awaitable[None]]
+
+    async def serve(self, settings: Settings, *, stop: asyncio.Event | None = None) -> None:
+        """Run it alone in this process, as `serve`."""
+        await serve([self], settings, stop=stop)
+
+
+class Scope:
+    """What a service's `start` gets: the settings, and where to register what it offers and needs."""
+
+    def __init__(self, service: Service, host: "Host", health: ServiceHealth) -> None:
+        self.name = service.name
+        self.settings = host.settings
+        self.metrics = host.metrics
+        self.draining = host.draining
+        """Set when the process was asked to stop: long waits end."""
+        self._host = host
+        self._health = health
+        self._loops: list[Loop] = []
+        self._drains: list[Callable[[], Awaitable[None]]] = []
+        self._closes: list[Callable[[], Awaitable[None]]] = []
+        self._translate: Translate = lambda error: None
+        self._failures = host.metrics.counter(
+            "ductor_loop_failures", "Turns of background loops that raised.", ("loop", "reason")
+        )
+
+    def rpcs(self, add: Add, servicer: Any) -> None:
+        """Serve a generated servicer on the process's gRPC port: `scope.rpcs(add_TaskServiceServicer_to_server, servicer)`."""
+        self._health.rpc_services.append(self._host.server.add(add, servicer, lambda error: self._translate(error)))
+
+    def http(self, app: App) -> None:
+        """Serve an ASGI application on the process's HTTP port, beside /livez, /readyz and /metrics. One service of a process may."""
+        self._host.operations.mount(app)
+
+    def loop(self, name: str, turn: Turn, *, interval_ms: int) -> Loop:
+        """A background loop (see `loops`), started when every service has started."""
+        loop = Loop(
+            f"{self.name}.{name}",
+            turn,
+            interval_ms=interval_ms,
+            pulse=self.pulse(name),
+            translate=lambda error: self._translate(error),
+            on_failure=lambda reason: self._failures.labels(f"{self.name}.{name}", reason).inc(),
+        )
+        self._loops.append(loop)
+        return loop
+
+    def pulse(self, name: str) -> Pulse:
+        """A pulse that the caller beats itself, more often than `DUCTOR_LIVENESS_MS`. Only for what cannot be a `loop`."""
+        return self._health.pulse(name, self.settings.liveness_ms / 1000)
+
+    def ready_when(self, name: str, check: Check) -> None:
+        """A condition of being ready, as `answers(pool)`."""
+        self._health.ready_when(name, check)
+
+    def translate(self, translate: Translate) -> None:
+        """What this service's unexpected exceptions mean to callers and loops (`db.outage.refusal_of`)."""
+        self._translate = translate
+
+    def on_drain(self, drain: Callable[[], Awaitable[None]]) -> None:
+        """Run at the begin of a stop, while RPCs of the process still work: stop taking, finish or give back. Bounded by `DUCTOR_DRAIN_MS`."""
+        self._drains.append(drain)
+
+    def at_stop(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Run at the end of a stop, when no RPC and no loop is left; also when the start fails."""
+        self._closes.append(close)
+
+    def channel(self, service: TargetService) -> grpc.aio.Channel:
+        """A channel to another service: where `DUCTOR_<SERVICE>_TARGET` says, else in this process. Closed at stop.
+
+        Raises `ConfigurationRefused` when the service is neither named nor here.
+        """
+        channel = channels.open_channel(self.target(service), self.settings)
+        self.at_stop(functools.partial(channel.close, None))
+        return channel
+
+    def target(self, service: TargetService) -> str:
+        """The address behind `channel`."""
+        return self._host.target(service, self.name)
+
+
+class Host:
+    """A running process, as its composer and the tests see it."""
+
+    def __init__(self, services: Sequence[Service], settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics(tenant_cap=settings.metrics_tenants)
+        self.health = Health()
+        self.draining = asyncio.Event()
+        self.hurry = asyncio.Event()
+        """Set by a second signal: the drain is cut short."""
+        self.server = RpcServer(settings, self.metrics, self.health)
+        self.operations = Operations(self.health, self.metrics)
+        self.grpc_address: Address
+        self.http_address: Address | None = None
+        self._names = {service.name for service in services}
+        self._scopes = [(service, Scope(service, self, self.health.add(service.name))) for service in services]
+
+    def target(self, service: TargetService, caller: str) -> str:
+        """Where `service` is called from this process."""
+        if target := self.settings.target(service):
+            return target
+        if service in self._names:
+            return self.grpc_address.reachable
+        raise ConfigurationRefused(
+            f"{caller} calls {service}, which is not in this process: set DUCTOR_{service.upper()}_TARGET"
+        )
+
+    async def run(self, stack: AsyncExitStack) -> None:
+        """Start everything; `stack` undoes it, in whatever state it is."""
+        self.settings.refuse_insecure()
+        self.grpc_address = self.server.bind(self.settings.grpc)
+        stack.push_async_callback(self.server.stop, RPC_GRACE_S)
+        for service, scope in self._scopes:
+            stack.push_async_callback(self._close, scope)
+            await service.start(scope)
+        stack.push_async_callback(self._stop)
+        await self.server.start()
+        if self.settings.http is not None:
+            http = HttpServer(self.operations.app, self.settings.http)
+            self.http_address = await http.start()
+            stack.push_async_callback(http.stop, RPC_GRACE_S)
+        for _, scope in self._scopes:
+            for loop in scope._loops:
+                loop.start()
+        self.health.open = True
+
+    async def _stop(self) -> None:
+        """Drain, then loops, then RPCs. `_close` follows."""
+        self.health.open = False
+        self.draining.set()
+        limit = self.settings.drain_ms / 1000
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + limit
+        for _, scope in reversed(self._scopes):
+            for drain in reversed(scope._drains):
+                await self._bounded(f"{scope.name}: drain", drain(), max(deadline - clock(), 0.1))
+        loops = [loop for _, scope in self._scopes for loop in scope._loops]
+        await asyncio.gather(
+            *(self._bounded(loop.name, loop.stop(max(deadline - clock(), 0.1)), limit + 2) for loop in loops)
+        )
+        await self.server.stop(0 if self.hurry.is_set() else RPC_GRACE_S)
+
+    async def _close(self, scope: Scope) -> None:
+        for close in reversed(scope._closes):
+            await self._bounded(f"{scope.name}: close", close(), CLOSE_LIMIT_S)
+
+    async def _bounded(self, what: str, work: Awaitable[None], limit_s: float) -> None:
+        """Await one step of the stop; a step that raises, hangs or meets a second signal does not keep the others from their turn."""
+        task = asyncio.ensure_future(work)
+        hurry = asyncio.create_task(self.hurry.wait())
+        try:
+            await asyncio.wait([task, hurry], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                _log.warning("%s is cut short", what)
+                task.cancel()
+                await asyncio.wait([task], timeout=1)
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                _log.error("%s raised", what, exc_info=error)
+        finally:
+            hurry.cancel()
+
+
+@asynccontextmanager
+async def hosting(services: Sequence[Service], settings: Settings) -> AsyncIterator[Host]:
+    """Run `services` in this event loop while the context is open; leaving it is the whole stop. Installs no signal handler.
+
+    Raises `ConfigurationRefused` before anything is bound, and what a `start` raises after undoing the starts before it.
+    """
+    host = Host(services, settings)
+    async with AsyncExitStack() as stack:
+        await host.run(stack)
+        yield host
+
+
+async def serve(
+    services: Sequence[Service],
+    settings: Settings,
+    *,
+    stop: asyncio.Event | None = None,
+    started: Callable[[Host], None] = lambda host: None,
+) -> None:
+    """Run `services` until SIGTERM, SIGINT or `stop`. Sets up logs and tracing. A second signal cuts the drain short.
+
+    `started` is called once everything serves (the CLI prints the addresses there).
+    """
+    logs.configure(settings)
+    tracing.configure(settings)
+    stop = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    host: Host | None = None
+
+    def asked() -> None:
+        if stop.is_set() and host is not None:
+            host.hurry.set()
+        stop.set()
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, asked)
+    try:
+        async with hosting(services, settings) as host:
+            names = ", ".join(service.name for service in services)
+            _log.info("serving %s on gRPC %s, HTTP %s", names, host.grpc_address, host.http_address or "off")
+            started(host)
+            await stop.wait()
+            _log.info("stopping: draining for at most %.0f s", settings.drain_ms / 1000)
+        _log.info("stopped")
+    finally:
+        for number in signals:
+            with contextlib.suppress(ValueError):
+                loop.remove_signal_handler(number)
+        tracing.shut_down()
+
+
+__all__ = ["Host", "Refusal", "Scope", "Service", "hosting", "serve"]

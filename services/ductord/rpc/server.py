@@ -1,0 +1,119 @@
+"""The gRPC server of a process: the wrapped RPCs of its services, reflection, health, and a coded answer for what it does not serve.
+
+It knows no service by name. A port is bound exclusively: two processes on one port would share the calls by chance.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ductord.rpc import errors
+from ductord.rpc.addresses import Address
+from ductord.rpc.config import Settings
+from ductord.rpc.health import Health, HealthServicer
+from ductord.rpc.metrics import Metrics
+from ductord.rpc.pipeline import Pipeline, Translate
+
+Add = Callable[[Any, Any], None]
+"""A generated `add_XServicer_to_server`."""
+
+OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_connection_age_ms", 30 * 60_000),  # so that callers find replicas that came later
+    ("grpc.max_connection_age_grace_ms", 5 * 60_000),
+)
+HEADROOM: Final = 2
+"""gRPC itself stops reading at twice the limit, so that what is just too large still gets a coded answer."""
+
+if TYPE_CHECKING:
+    _Handler = grpc.GenericRpcHandler[Any, Any]
+else:
+    _Handler = grpc.GenericRpcHandler  # generic in the stubs only
+
+
+class RpcServer:
+    """Build it, `add` servicers, `bind`, `start`, `stop` once."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, health: Health) -> None:
+        self._pipeline = Pipeline(settings, metrics)
+        options = (*OPTIONS, ("grpc.max_receive_message_length", settings.request_max_bytes * HEADROOM))
+        self._server = grpc.aio.server(options=options)
+        self._services = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(health), self._server)
+
+    def add(self, add: Add, servicer: Any, translate: Translate) -> str:
+        """Serve a servicer through the pipeline; the full name of its service."""
+        recorder = _Recorder()
+        add(servicer, recorder)
+        name = recorder.service
+        methods = {
+            f"/{name}/{m}": self._pipeline.wrapped(name, m, rpc, translate) for m, rpc in recorder.methods.items()
+        }
+        self._server.add_generic_rpc_handlers((_Methods(methods),))
+        self._services.append(name)
+        return name
+
+    def bind(self, address: Address) -> Address:
+        """Take the port; the address with the port that was taken. Raises OSError naming the address."""
+        try:
+            port = self._server.add_insecure_port(address.grpc)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise OSError(f"cannot listen for gRPC on {address}: is the port taken, or the host not this machine's?")
+        return address if address.path else address.at(port)
+
+    async def start(self) -> None:
+        """Serve. No servicer can be added any more."""
+        reflection.enable_server_reflection(self._services, self._server)
+        self._server.add_generic_rpc_handlers((_NotServed(),))
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls; what is in flight has `grace_s` to answer, then is cancelled. Harmless twice."""
+        await self._server.stop(grace_s)
+
+
+class _Recorder:
+    """Stands in for a server while the generated code names its methods."""
+
+    service: str
+    methods: Mapping[str, Any]
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The older of two ways in which generated code registers."""
+
+    def add_registered_method_handlers(self, service: str, methods: Mapping[str, Any]) -> None:
+        """The newer: service and methods by name."""
+        self.service, self.methods = service, methods
+
+
+class _Methods(_Handler):
+    """Finds a method by its path."""
+
+    def __init__(self, methods: Mapping[str, Any]) -> None:
+        self._methods = methods
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return self._methods.get(handler_call_details.method)
+
+
+class _NotServed(_Handler):
+    """Answers for every other path, last of all."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return grpc.unary_unary_rpc_method_handler(_refuse)
+
+
+async def _refuse(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    refusal = errors.refused("RPC_NOT_FOUND", "no RPC of this name is served here; reflection lists those that are")
+    status = errors.to_status(refusal)
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, status.message, errors.trailing(status))
+    return b""
