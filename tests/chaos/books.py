@@ -1,0 +1,61 @@
+"""After the killing: what the books of a whole database must say, and how they compare with what the outside saw."""
+
+from collections import Counter
+
+import asyncpg
+
+from ductord.engine.evolve import fold
+from ductord.model import events, stored
+from ductord.model import manifest as manifests
+
+SPENT = {"failed", "lost", "timed_out", "cancelled"}
+
+
+async def assert_whole(owner: asyncpg.Connection) -> Counter[str]:
+    """Every run ended, every transition is there once, folding the history gives the row, nothing is left over. Answers runs by status."""
+    statuses: Counter[str] = Counter()
+    rows = await owner.fetch(
+        "select s.run_id::text, r.status, r.record_version, r.node_states::text, r.edge_states, r.run_state::text, r.has_errors, r.start_time, r.end_time,"
+        " v.manifest::text from eec_workflow_run_start s left join eec_workflow_run r using (tenant_id, run_id)"
+        " join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id"
+    )
+    cache: dict[str, manifests.Manifest] = {}
+    for row in rows:
+        columns = dict(row)
+        text = columns.pop("manifest")
+        manifest = cache.get(text) or cache.setdefault(text, manifests.decode(text))
+        assert columns["end_time"] is not None, f"run {row['run_id']} has not ended: {row['status']}"
+        run = stored.decode_run(manifest, **columns)
+        history = await owner.fetch(
+            "select seq, at, events::text from eec_workflow_transition where run_id = $1 order by seq", row["run_id"]
+        )
+        assert [h["seq"] for h in history] == list(range(1, len(history) + 1))
+        assert fold(manifest, row["run_id"], [(h["at"], events.decode(h["events"])) for h in history]) == run
+        assert all(node.status.terminal for node in run.nodes)
+        statuses[run.status] += 1
+    left = {
+        "open attempts": "select count(*) from eec_workflow_step_attempt where status = 'open'",
+        "wake-ups": "select count(*) from eec_workflow_wakeup where due_time <= now()",
+        "timers": "select count(*) from eec_workflow_timer",
+        "quarantined": "select count(*) from eec_workflow_quarantine",
+        "attempts numbered with a gap": "select count(*) from (select max(attempt) as last, count(*) as n from eec_workflow_step_attempt"
+        " group by tenant_id, run_id, step_ref, item_index, kind) a where last <> n",
+        "second successes of one node": "select count(*) from (select 1 from eec_workflow_step_attempt where status = 'succeeded'"
+        " group by tenant_id, run_id, step_ref, item_index, kind having count(*) > 1) a",
+    }
+    for what, sql in left.items():
+        assert await owner.fetchval(sql) == 0, what
+    return statuses
+
+
+async def assert_seen(owner: asyncpg.Connection, seen: Counter[str]) -> None:
+    """The outside saw the key of every step that the books say succeeded, and every other key belongs to an attempt that came to nothing."""
+    rows = await owner.fetch(
+        "select idempotency_key, array_agg(distinct status) as statuses from eec_workflow_step_attempt group by 1"
+    )
+    books = {row["idempotency_key"]: set(row["statuses"]) for row in rows}
+    succeeded = {key for key, statuses in books.items() if "succeeded" in statuses}
+    assert succeeded - set(seen) == set(), "a success that never reached the outside"
+    unknown = set(seen) - set(books)
+    assert unknown == set(), "the outside saw a key that no attempt has"
+    assert all(books[key] & SPENT for key in set(seen) - succeeded)

@@ -1,0 +1,103 @@
+"""Chaos: mixed graphs on real processes that are killed with -9 in turn while Postgres is restarted under them. Nothing is lost, nothing is doubled.
+
+The short variant belongs to the gate; `make chaos` (DUCTOR_CHAOS=long) runs longer and meaner. Leases are 3 s here.
+"""
+
+import asyncio
+import itertools
+import os
+import time
+
+import asyncpg
+import grpc
+import pytest
+
+from tests.chaos.books import assert_seen, assert_whole
+from tests.chaos.graphs import mixed
+from tests.support.api import Api
+from tests.support.recorder import recording
+from tests.support.stack import TENANT, Stack, running_stack
+
+LONG = os.environ.get("DUCTOR_CHAOS") == "long"
+KILLING_S = 240 if LONG else 60
+RUNS = 2000 if LONG else 300
+KILL_EVERY_S = 3
+
+FAST = {
+    "DUCTOR_LEASE_MS": "3000",
+    "DUCTOR_HEARTBEAT_MS": "1000",
+    "DUCTOR_SWEEP_MS": "2000",
+    "DUCTOR_HTTP_ALLOW_PRIVATE": "1",
+    "DUCTOR_DRAIN_MS": "3000",
+}
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200), pytest.mark.xdist_group("stack")]
+
+
+async def _start_slowly(api: Api, definitions: list[str], stop: asyncio.Event) -> int:
+    """Runs trickle in over the whole time, in keyed batches that are repeated until they were accepted."""
+    per_batch = 10
+    started = 0
+    for number in itertools.count():
+        if started >= RUNS:
+            return started
+        definition = definitions[number % len(definitions)]
+        while True:
+            try:
+                await api.start_many(definition, per_batch, key=f"batch-{number}")
+                break
+            except grpc.RpcError:
+                await asyncio.sleep(0.3)
+        started += per_batch
+        await asyncio.sleep(KILLING_S * 0.8 / (RUNS / per_batch))
+    raise AssertionError("unreachable")
+
+
+async def _kill_in_turn(stack: Stack, stop: asyncio.Event) -> int:
+    """kill -9 and restart, one after the other; twice in all Postgres itself is restarted, once as by a crash."""
+    begin = time.monotonic()
+    restarts = [KILLING_S / 3, KILLING_S * 2 / 3]
+    kills = 0
+    for name in itertools.cycle(["coordinator0", "dispatch0", "worker0", "coordinator1", "worker1"]):
+        if time.monotonic() - begin > KILLING_S:
+            return kills
+        await asyncio.to_thread(stack[name].kill)
+        kills += 1
+        if restarts and time.monotonic() - begin > restarts[0]:
+            restarts.pop(0)
+            await asyncio.to_thread(lambda: stack.postgres.stop(immediate=len(restarts) == 1))
+            await asyncio.to_thread(stack.postgres.start)
+        await asyncio.sleep(0.2)
+        stack[name].start()
+        await asyncio.sleep(KILL_EVERY_S - 0.2)
+    raise AssertionError("unreachable")
+
+
+async def test_killed_in_turn_loses_and_doubles_nothing() -> None:
+    """Acceptance: every run ends, histories fold to their rows, the outside and the books agree on every key, no run is stuck when the killing stops."""
+    async with recording() as recorder:
+        stack_context = running_stack(coordinators=2, dispatchers=1, workers=2, **FAST)
+        stack = await asyncio.to_thread(stack_context.__enter__)
+        try:
+            async with Api(stack["edges"].target, TENANT) as api:
+                definitions = [await api.publish(tree) for tree in mixed(recorder.url, seed=7)]
+                stop = asyncio.Event()
+                started, kills = await asyncio.gather(_start_slowly(api, definitions, stop), _kill_in_turn(stack, stop))
+                assert started == RUNS
+                assert kills >= KILLING_S / KILL_EVERY_S / 2
+                await asyncio.to_thread(stack.wait_ready)
+                await api.until_ended(90)
+            owner = await asyncpg.connect(stack.postgres.dsn("ductor"))
+            try:
+                assert await owner.fetchval("select count(*) from eec_workflow_run_start") == RUNS
+                statuses = await assert_whole(owner)
+                await assert_seen(owner, recorder.calls)
+                lost = await owner.fetchval("select count(*) from eec_workflow_step_attempt where status = 'lost'")
+            finally:
+                await owner.close()
+            assert statuses["completed"] > RUNS / 2
+            assert statuses["failed"] >= RUNS / 6 - 10, "the deliberate failures failed"
+            assert set(statuses) == {"completed", "failed"}
+            assert lost > 0, "the killing hit attempts"
+        finally:
+            await asyncio.to_thread(stack_context.__exit__, None, None, None)
