@@ -3,10 +3,11 @@
 Data in, data out: nothing here reads a clock, a row or a socket, and no data is ever evaluated as an expression.
 """
 
+from ductord.engine.expressions.bindings import Bindings
 from ductord.engine.expressions.check import Checked, Fault, Scope, check
 from ductord.engine.expressions.environment import Site
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, EXPRESSION_ERROR, ExpressionError
-from ductord.engine.expressions.evaluate import Bindings, Programs, programs_for
+from ductord.engine.expressions.evaluate import Programs, programs_for
 
 __all__ = [
     "BUDGET_EXCEEDED",

@@ -14,6 +14,7 @@ from cel_expr_python import cel
 from ductord.engine.expressions import wire
 from ductord.engine.expressions.environment import MEMBERS, STEP_MEMBERS, Site, environment
 from ductord.engine.expressions.reads import Facts, Read, facts
+from ductord.model.jsonvalue import storable
 from ductord.model.manifest import Expression
 
 MAX_SOURCE_CHARS: Final = 4_096
@@ -61,8 +62,9 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
     if len(source) > MAX_SOURCE_CHARS:
         message = f"expression has {len(source):,} characters, maximum is {MAX_SOURCE_CHARS:,}"
         return _refused(Fault("EXPRESSION_TOO_LONG", message, 0))
-    if "\0" in source:
-        return _refused(Fault("EXPRESSION_SYNTAX", "expression holds a NUL character", source.index("\0")))
+    if not storable(source):
+        message = "expression holds a NUL character or a lone surrogate"
+        return _refused(Fault("EXPRESSION_SYNTAX", message, max(source.find("\0"), 0)))
     try:
         compiled = environment().compile(source)
     except RuntimeError as error:

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
+from ductord.engine.expressions import meter
+
 MEMBERS: Final[dict[str, frozenset[str] | None]] = {
     "TRIGGER": frozenset({"payload", "event", "subject"}),
     "VARS": None,
@@ -54,7 +56,7 @@ def environment() -> Any:
     record = cel.Type.Map(cel.Type.STRING, dynamic)
     variables = dict.fromkeys(("TRIGGER", "VARS", "STEPS", "RUN", "CONTEXT"), record)
     variables |= {"ITEM": dynamic, "INDEX": cel.Type.INT, "EVENT": record, "OUTPUT": dynamic}
-    return cel.NewEnv(variables=variables, extensions=[cel.CelExtension("ductor", _functions())])
+    return cel.NewEnv(variables=variables, extensions=[cel.CelExtension("ductor", [*_functions(), *meter.functions()])])
 
 
 def _functions() -> list[Any]:

@@ -8,18 +8,18 @@ the caller did not load is the caller's mistake and raises `LookupError`.
 
 import base64
 import datetime
-from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 import orjson
 from cel_expr_python import cel
 
 from ductord.engine import templates
-from ductord.engine.expressions import wire
+from ductord.engine.expressions import meter, wire
+from ductord.engine.expressions.bindings import Bindings, bound, branches, followed
 from ductord.engine.expressions.environment import environment
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, ExpressionError
 from ductord.engine.expressions.reads import Key, facts
+from ductord.engine.expressions.rewrite import rewrite
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
 from ductord.model.jsonvalue import JSON
@@ -27,37 +27,6 @@ from ductord.model.manifest import Expression, Manifest, Template
 
 _GIVEN_UP: Final = "Iteration budget exceeded"
 _MAX_CAUSE: Final = 300
-
-
-class Bindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The values behind the root names. A field left unset has no value here; reading it raises `LookupError`.
-
-    `trigger`: `{payload, event, subject: {type, id}}`. `steps`: per ref `{output, status, error, attempt}`; refs that the expression does
-    not read may be missing. `run`: `{id, version, started_at, labels}`, `started_at` an RFC 3339 text. All are checked JSON.
-    """
-
-    trigger: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
-    variables: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
-    steps: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
-    run: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
-    context: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
-    output: JSON = msgspec.UNSET
-    item: JSON = msgspec.UNSET
-    index: int | msgspec.UnsetType = msgspec.UNSET
-    event: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
-
-
-_FIELDS: Final = {
-    "TRIGGER": "trigger",
-    "VARS": "variables",
-    "STEPS": "steps",
-    "RUN": "run",
-    "CONTEXT": "context",
-    "OUTPUT": "output",
-    "ITEM": "item",
-    "INDEX": "index",
-    "EVENT": "event",
-}
 
 
 def programs_for(manifest: Manifest) -> "Programs":
@@ -121,91 +90,61 @@ class Programs:
 class _Program:
     """One compiled source. `path`: root and keys where the whole expression is a constant path."""
 
-    __slots__ = ("_expression", "_names", "_path", "_refs", "_source")
+    __slots__ = ("_expression", "_metered", "_path", "_roots", "_source")
 
     def __init__(self, source: str) -> None:
         self._source = source
         try:
             self._expression: Any = environment().compile(source)
-            found = facts(wire.read(self._expression.serialize()).expr)
-        except (
-            RuntimeError,
-            wire.Nested,
-        ) as error:  # publish has compiled it: only another engine's language lets this happen
+            checked = wire.read(self._expression.serialize())
+        except (RuntimeError, wire.Nested) as error:
+            # publish has compiled it: only another engine's language lets this happen
             raise ExpressionError(source, f"does not compile: {str(error)[:_MAX_CAUSE]}") from None
+        found = facts(checked.expr)
         self._path: tuple[str, tuple[Key, ...]] | None = (found.path.root, found.path.keys) if found.path else None
-        self._names = tuple(sorted({read.root for read in found.reads}))
-        steps = [read.keys for read in found.reads if read.root == "STEPS"]
-        # None: STEPS is computed, and what the manifest noted for this place is bound.
-        self._refs = tuple(sorted({str(keys[0]) for keys in steps})) if all(steps) else None
+        self._roots = branches(found.reads)
+        self._metered = rewrite(checked)
+        if self._metered:
+            self._expression = environment().deserialize(wire.write(checked))
 
     def run(self, bindings: Bindings, steps: tuple[str, ...]) -> JSON:
         if self._path is not None:
-            found, value = _followed(*self._path, bindings)
+            found, value = followed(*self._path, bindings)
             if found:
                 return value
-        data = {name: self._bound(name, bindings, steps) for name in self._names}
+        data = bound(self._roots, bindings, steps)
+        if self._metered:
+            meter.open_account()
         try:
             result = self._expression.eval(data=data)
             kind = result.type()
             value = result.plain_value()
-        except (
-            Exception
-        ) as error:  # whatever binding or evaluation raises is this expression's error, not the tick's (CE-07)
+        except Exception as error:  # whatever binding raises is this expression's error, not the tick's (CE-07)
             raise self._failed(str(error)) from None
+        if self._metered and meter.exceeded():
+            raise self._failed(_GIVEN_UP)
         if kind == cel.Type.ERROR or kind == cel.Type.UNKNOWN:  # errors come back as values, with a truthy text (CE-02)
             raise self._failed(str(value))
+        return self._carried(value)
+
+    def _carried(self, value: Any) -> JSON:
         try:
             return jsonvalue.normalise(value)
-        except PayloadInvalid as refused:
-            return self._converted(value, refused)
-
-    def _bound(self, name: str, bindings: Bindings, steps: tuple[str, ...]) -> Any:
-        if name != "STEPS":
-            return _root(name, bindings)
-        values = _root(name, bindings)
-        return {ref: values[ref] for ref in (steps if self._refs is None else self._refs)}
-
-    def _converted(self, value: Any, refused: PayloadInvalid) -> JSON:
-        """A result that is no JSON yet: times and durations become their proto JSON text, bytes base64."""
-        try:
+        except PayloadInvalid:
+            pass
+        try:  # what is no JSON yet: times and durations become their proto JSON text, bytes base64
             return jsonvalue.normalise(_as_json(value))
-        except PayloadInvalid as error:
-            refused = error
-        raise ExpressionError(self._source, f"its value cannot be carried: {refused.message}")
+        except PayloadInvalid as refused:
+            raise ExpressionError(self._source, f"its value cannot be carried: {refused.message}") from None
 
     def _failed(self, cause: str) -> ExpressionError:
         if _GIVEN_UP in cause:
-            return ExpressionError(self._source, "too many iterations", code=BUDGET_EXCEEDED)
+            return ExpressionError(self._source, "it takes too much work", code=BUDGET_EXCEEDED)
         status, separator, text = cause.partition(": ")
         shown = text if separator and status.isupper() else cause
         if "regular expression" in shown:  # the pattern may be data
             shown = "invalid regular expression"
         return ExpressionError(self._source, shown[:_MAX_CAUSE])
-
-
-def _root(name: str, bindings: Bindings) -> Any:
-    value = getattr(bindings, _FIELDS[name])
-    if value is msgspec.UNSET:
-        raise LookupError(f"{name} was not given to an expression that reads it")
-    return value
-
-
-def _followed(root: str, keys: tuple[Key, ...], bindings: Bindings) -> tuple[bool, JSON]:
-    """The value at a constant path, or False where CEL shall say what is wrong with it."""
-    value = _root(root, bindings)
-    for position, key in enumerate(keys):
-        if isinstance(key, str) and isinstance(value, Mapping):
-            if key not in value:
-                if root == "STEPS" and position == 0:
-                    raise LookupError(f"step {key!r} was not given to an expression that reads it")
-                return False, None
-            value = value[key]
-        elif isinstance(key, int) and isinstance(value, list) and 0 <= key < len(value):
-            value = value[key]
-        else:
-            return False, None
-    return True, value
 
 
 def _as_json(value: Any) -> Any:
