@@ -3,11 +3,12 @@
 An option is here only if something reads it. Durations are milliseconds and end in `_ms`, sizes are bytes. The model never opens a connection.
 """
 
+import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypedDict, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
@@ -16,6 +17,9 @@ DatabaseService = Literal["definition", "trigger", "run_control", "signals", "re
 """A service with a login of its own, `ductor_<service>`."""
 TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "dispatch"]
 """A service that others call."""
+
+OTHERS: Final = frozenset({"DUCTOR_TENANT_ID", "DUCTOR_TARGET", "DUCTOR_API_KEY", "DUCTOR_TENANT"})
+"""Names that the command line and the spec's examples use, and no server reads."""
 
 DATABASE_SERVICES: Final[tuple[DatabaseService, ...]] = get_args(DatabaseService)
 
@@ -144,6 +148,23 @@ class Settings(BaseSettings):
 
     SECRET: ClassVar[str] = "***"
 
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """The settings, or `ConfigurationRefused` saying for every bad option what is wrong with it."""
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            faults = [f"{_option(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+            raise ConfigurationRefused("; ".join(faults)) from None
+
+    @classmethod
+    def unknown(cls, environ: Mapping[str, str]) -> list[str]:
+        """`DUCTOR_*` names of an environment that no option has, each with the nearest one that is: a misspelt option must not go unnoticed."""
+        known = {f"DUCTOR_{name.upper()}" for name in cls.model_fields} | OTHERS
+        wrong = sorted(name for name in environ if name.startswith("DUCTOR_") and name not in known)
+        near = {name: difflib.get_close_matches(name, known, 1) for name in wrong}
+        return [f"{name} (did you mean {near[name][0]}?)" if near[name] else name for name in wrong]
+
     @field_validator("grpc_address", "http_address")
     @classmethod
     def _address(cls, text: str) -> str:
@@ -234,6 +255,11 @@ class Settings(BaseSettings):
             secret = isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("secret")
             shown[f"DUCTOR_{name.upper()}"] = _masked(value) if secret else value
         return shown
+
+
+def _option(location: tuple[int | str, ...]) -> str:
+    name = str(location[0]) if location else "options"
+    return name if name.startswith(("DUCTOR_", "OTEL_")) else f"DUCTOR_{name.upper()}"
 
 
 def as_user(url: str, user: str) -> str:

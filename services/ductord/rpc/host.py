@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -227,6 +228,8 @@ async def serve(
     """
     logs.configure(settings)
     tracing.configure(settings)
+    for name in Settings.unknown(os.environ):
+        _log.warning("no option is called %s; it has no effect", name)
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     host: Host | None = None

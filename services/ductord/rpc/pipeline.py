@@ -65,7 +65,10 @@ class Pipeline:
             raise errors.refused("REQUEST_TOO_LARGE", message, limit_bytes=limit)
         try:
             request = decode(encoded)
-        except DecodeError:
+        except DecodeError as error:
+            if "MaxDepth" in str(error):  # protobuf stops two levels beyond what a payload may have, and knows no path
+                message = "a payload of the request is nested too deep"
+                raise errors.refused("PAYLOAD_INVALID", message, field="", path="", problem="too_deep") from None
             raise errors.refused("BODY_MALFORMED", "the request is not the message that this RPC takes") from None
         refuse_faults(request, encoded)
         return request
