@@ -19,6 +19,8 @@ JSON_FORMAT: Final = 2
 """`PAYLOAD_FORMAT_JSON` of the contract."""
 EXACT: Final = 1 << 53
 
+_LARGEST_GROWTH: Final = 6
+"""No text of n bytes makes a Struct of more than 6n: the worst is a list of one-digit numbers, 11 bytes for 2."""
 _INFINITE: Final = float("inf")
 
 
@@ -51,10 +53,13 @@ def payload_of(request: Message, field: str, *, root: str = "", max_bytes: int =
     return Payload(value=value, text=text)
 
 
-def fill_payload(answer: Message, field: str, text: str | None, payload_format: int) -> None:
+def fill_payload(
+    answer: Message, field: str, text: str | None, payload_format: int, *, max_bytes: int | None = None
+) -> None:
     """Put a stored payload into `field` or `field_json` of an answer, as `payload_format` of the request says; None leaves both unset.
 
-    A value that a Struct would round is given by the twin, whatever was asked for. `text` is trusted: it came through a door once.
+    A value that a Struct would round is given by the twin, whatever was asked for; so is one whose Struct would be more than `max_bytes` on the
+    wire, where it can be five times its text. `text` is trusted: it came through a door once.
     """
     if text is None:
         return
@@ -67,9 +72,11 @@ def fill_payload(answer: Message, field: str, text: str | None, payload_format: 
                 _put_members(target, value)
             else:
                 _put(target, value)
-            return
+            if max_bytes is None or len(text) <= max_bytes // _LARGEST_GROWTH or target.ByteSize() <= max_bytes:
+                return
         except _Inexact:
-            answer.ClearField(field)
+            pass
+        answer.ClearField(field)
     setattr(answer, f"{field}_json", text)
 
 
