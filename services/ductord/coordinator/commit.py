@@ -33,10 +33,11 @@ from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
 
 
 class Decided(msgspec.Struct, kw_only=True):
-    """A loaded run with its decision."""
+    """A loaded run with its decision. `traceparent`: the trace context that its tasks carry."""
 
     loaded: Loaded
     decision: Decision
+    traceparent: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -212,7 +213,7 @@ async def _queue(
             [_queue_deadline(e) for _, e in first],
             [e.timeout_ms for _, e in first],
             [e.heartbeat_timeout_ms for _, e in first],
-            [d.loaded.known.start.traceparent for d, _ in first],
+            [d.traceparent for d, _ in first],
             now,
         )
     if retries:
@@ -227,7 +228,7 @@ async def _queue(
             [_queue_deadline(e) for _, e in retries],
             [e.timeout_ms for _, e in retries],
             [e.heartbeat_timeout_ms for _, e in retries],
-            [d.loaded.known.start.traceparent for d, _ in retries],
+            [d.traceparent for d, _ in retries],
             now,
         )
 

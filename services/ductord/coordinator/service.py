@@ -14,7 +14,7 @@ from ductord.coordinator.sweep import Net, Swept, watch
 from ductord.coordinator.tick import Ticked, tick
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
-from ductord.db.pool import open_pool
+from ductord.db.pool import PROBES, open_pool
 from ductord.engine.limits import Limits
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.loops import Loop
@@ -91,7 +91,9 @@ async def start(scope: Scope) -> None:
     """Open the pool and register the loops."""
     settings = scope.settings
     scope.translate(refusal_of)
-    pool = await patient(lambda: open_pool(**settings.pool("coordinator")), settings.database_start_wait_ms)
+    pool = await patient(
+        lambda: open_pool(**settings.pool("coordinator"), settings=PROBES), settings.database_start_wait_ms
+    )
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
     if not settings.workflow_runtime_enabled:
@@ -102,7 +104,7 @@ async def start(scope: Scope) -> None:
     scope.loop("watch", coordinator.watch, interval_ms=min(_WATCH_MS, settings.sweep_ms))
     scope.loop("net", coordinator.net, interval_ms=settings.sweep_ms)
     if settings.notify:
-        listener = Listener(settings.pool("coordinator")["dsn"], {"ductor_wakeup": coordinator.tick_loop.wake})
+        listener = Listener(settings.database("coordinator")[0], {"ductor_wakeup": coordinator.tick_loop.wake})
         scope.at_stop(listener.stop)
         listener.start()
 

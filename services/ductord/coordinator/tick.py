@@ -5,6 +5,7 @@ commit (found by bisecting the batch), is quarantined alone (ruling C9): the oth
 """
 
 import logging
+import time
 from collections.abc import Sequence
 
 import asyncpg
@@ -17,6 +18,7 @@ from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
 from ductord.model.inbox import Inbox
 from ductord.model.jsonvalue import storable_text
+from ductord.rpc import tracing
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | 
 async def _decide_and_commit(
     connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked
 ) -> None:
+    begin_ns = time.time_ns()
     decided: list[Decided] = []
     failed: list[tuple[Loaded, Exception]] = []
     waiting = list(batch.runs)
@@ -99,7 +102,7 @@ async def _decide_and_commit(
             if isinstance(answer, Missing):
                 missing.append((loaded, answer))
             elif isinstance(answer, Decision):
-                decided.append(Decided(loaded=loaded, decision=answer))
+                decided.append(Decided(loaded=loaded, decision=answer, traceparent=_traced(loaded, answer, begin_ns)))
             else:
                 failed.append((loaded, answer))
         if missing:
@@ -140,6 +143,20 @@ def _decide(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing 
         )
     except Exception as error:  # whatever goes wrong in one run's decision concerns that run alone (C9)
         return error
+
+
+def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
+    """The run's share of the group tick as a span under its trigger's; the context for the tasks that it queues."""
+    start = loaded.known.start
+    if not decision.events or not tracing.recording():
+        return start.traceparent
+    attributes: dict[str, str | int] = {
+        "ductor.tenant_id": start.tenant_id,
+        "ductor.run_id": start.run_id,
+        "ductor.workflow_type": start.family_slug,
+        "ductor.events": len(decision.events),
+    }
+    return tracing.record_span("tick", traceparent=start.traceparent, start_ns=begin_ns, attributes={**attributes})
 
 
 async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> None:
