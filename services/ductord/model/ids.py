@@ -1,8 +1,16 @@
-"""Derived identities: UUIDv5 of what makes a thing unique, so that doing it twice makes it once."""
+"""Derived identities: UUIDv5 of what makes a thing unique, so that doing it twice makes it once. And what an id looks like."""
 
+import re
 import uuid
 
 _NAMESPACE = uuid.UUID("6f1f4b7e-2d7e-5c1b-9a53-0d1c70c0ffee")
+
+_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def canonical(text: str) -> str | None:
+    """`text` as ids are written (lower case); None if it is no id. A caller answers that as it answers an unknown id (N1)."""
+    return text.lower() if _ID.fullmatch(text) else None
 
 
 def derived(*parts: str | int) -> str:

@@ -1,0 +1,182 @@
+"""The trigger service as a deployable: WorkflowTriggerService over gRPC. It gives birth to runs and lets callers wait for their checkpoints.
+
+It needs the database and nobody else: a run is accepted while every coordinator is down. It never writes what a run becomes.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+
+from ductor.workflow.v1 import run_pb2
+from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
+from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as rpc
+from ductord.db.listen import Listener
+from ductord.db.outage import answers, patient, refusal_of
+from ductord.db.pool import PROBES, open_pool
+from ductord.model.enums import CheckpointStatus, RunStatus
+from ductord.model.errors import PayloadInvalid, Refusal
+from ductord.model.ids import canonical
+from ductord.rpc.answers import response_metadata
+from ductord.rpc.caller import caller
+from ductord.rpc.config import Settings
+from ductord.rpc.errors import field_invalid, field_required, of_payload, refused
+from ductord.rpc.host import Scope, Service
+from ductord.rpc.payloads import fill_payload
+from ductord.trigger.asked import Asked, Limits, read
+from ductord.trigger.birth import Birth, Outcome, Started, bear
+from ductord.trigger.outputs import after
+from ductord.trigger.versions import Version, Versions, not_found
+from ductord.trigger.waits import Waits
+
+MAX_BATCH: Final = 500
+DEFAULT_WAIT_S: Final = 30
+MAX_WAIT_S: Final = 300
+_ANSWER_S: Final = 0.2
+"""Kept of a caller's own deadline, so that it hears of its run and not only that time is up."""
+
+_STATUSES: Final = {s: run_pb2.RunStatus.Value(f"RUN_STATUS_{s.name}") for s in RunStatus}
+_CHECKPOINTS: Final = {s: run_pb2.CheckpointStatus.Value(f"CHECKPOINT_STATUS_{s.name}") for s in CheckpointStatus}
+
+
+class Servicer(rpc.WorkflowTriggerServiceServicer):
+    """The RPCs. `context` is only asked how much time the caller has left."""
+
+    def __init__(self, pool: asyncpg.Pool, waits: Waits, settings: Settings) -> None:
+        self._pool = pool
+        self._waits = waits
+        self._versions = Versions()
+        self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
+        self._reply_bytes = settings.reply_max_bytes
+
+    async def TriggerWorkflow(  # noqa: N802  # the contract's name
+        self, request: api.TriggerWorkflowRequest, context: Any
+    ) -> api.TriggerWorkflowResponse:
+        """Start one run (T1, D3, D4), or find the one started before; then wait if asked to (G9)."""
+        wait_s = _wait_s(request)
+        given_id = _definition_id(request.definition_id)
+        asked = [read(request, self._limits)]
+
+        def admit(version: Version) -> None:
+            if request.wait_for_checkpoint:
+                version.checkpoint(request.checkpoint)
+
+        (outcome,), now = await self._bear(given_id, asked, admit)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        answer = api.TriggerWorkflowResponse(
+            run_id=outcome.run_id, status=_STATUSES[outcome.status], duplicate=outcome.duplicate
+        )
+        if request.wait_for_checkpoint:
+            now = await self._wait(answer, outcome, request, _within(wait_s, context))
+        answer.metadata.CopyFrom(response_metadata(now))
+        return answer
+
+    async def BatchTriggerWorkflow(  # noqa: N802  # the contract's name
+        self, request: api.BatchTriggerWorkflowRequest, context: Any
+    ) -> api.BatchTriggerWorkflowResponse:
+        """Start up to 500 runs in one transaction; an item that is refused touches no other."""
+        given_id = _definition_id(request.definition_id)
+        if not request.items:
+            raise field_required("items")
+        if len(request.items) > MAX_BATCH:
+            message = f"items has {len(request.items):,} entries, the limit is {MAX_BATCH}"
+            raise refused("BATCH_TOO_LARGE", message, field="items", limit=MAX_BATCH)
+        read_items = [self._read(item) for item in request.items]
+        born, now = await self._bear(given_id, [a for a in read_items if isinstance(a, Asked)], lambda version: None)
+        outcomes = iter(born)
+        answer = api.BatchTriggerWorkflowResponse(metadata=response_metadata(now))
+        for item in read_items:
+            _fill(answer.results.add(), item if isinstance(item, Refusal) else next(outcomes))
+        return answer
+
+    async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
+        call = caller()
+        birth = Birth(tenant_id=call.tenant, given_id=given_id, traceparent=call.traceparent, admit=admit)
+        return await bear(self._pool, self._versions, birth, asked)
+
+    def _read(self, item: api.BatchTriggerItem) -> Asked | Refusal:
+        try:
+            return read(item, self._limits)
+        except Refusal as refusal:
+            return refusal
+        except PayloadInvalid as error:
+            return of_payload(error)
+
+    async def _wait(
+        self, answer: api.TriggerWorkflowResponse, run: Started, request: api.TriggerWorkflowRequest, wait_s: float
+    ) -> datetime:
+        """Wait for the checkpoint of the run's own version, which a repeated call's run need not share with the definition of today."""
+        tenant_id = caller().tenant
+        version = await self._versions.read(self._pool, tenant_id, run.version_id)
+        checkpoint = version.checkpoint(request.checkpoint)
+        ended = await self._waits.ended(tenant_id, run.run_id, checkpoint, wait_s)
+        waited = await after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes)
+        answer.status = _STATUSES[waited.status]
+        answer.checkpoint = checkpoint
+        answer.checkpoint_status = _CHECKPOINTS[CheckpointStatus.PENDING if ended is None else ended.status]
+        answer.checkpoint_reached = ended is not None and ended.status is CheckpointStatus.REACHED
+        answer.response_group_output_truncated = waited.truncated
+        fill_payload(answer, "response_group_output", waited.group, request.payload_format, max_bytes=self._reply_bytes)
+        return waited.now
+
+
+def _wait_s(request: api.TriggerWorkflowRequest) -> int:
+    """Seconds to wait; 0 stands for the default, as an absent number does in most languages. Raises FIELD_INVALID."""
+    if not 0 <= request.checkpoint_timeout_seconds <= MAX_WAIT_S:
+        raise field_invalid(
+            "checkpoint_timeout_seconds", f"is between 0 and {MAX_WAIT_S}; 0 stands for {DEFAULT_WAIT_S}"
+        )
+    if request.checkpoint and not request.wait_for_checkpoint:
+        raise field_invalid("checkpoint", "is only waited for with wait_for_checkpoint")
+    return request.checkpoint_timeout_seconds or DEFAULT_WAIT_S
+
+
+def _within(wait_s: int, context: Any) -> float:
+    left = context.time_remaining()
+    return wait_s if left is None else max(min(wait_s, left - _ANSWER_S), 0.0)
+
+
+def _definition_id(text: str) -> str:
+    if not text:
+        raise field_required("definition_id")
+    given_id = canonical(text)
+    if given_id is None:
+        raise not_found()
+    return given_id
+
+
+def _fill(result: api.BatchTriggerResult, outcome: Outcome) -> None:
+    if isinstance(outcome, Started):
+        result.run_id = outcome.run_id
+        result.status = _STATUSES[outcome.status]
+        result.duplicate = outcome.duplicate
+        return
+    result.error.code = outcome.code
+    result.error.reason = outcome.reason
+    result.error.message = outcome.message
+    result.error.metadata.update(outcome.metadata)
+
+
+async def start(scope: Scope) -> None:
+    """Open the pool, register the RPCs and the loop behind checkpoint waits."""
+    settings = scope.settings
+    scope.translate(refusal_of)
+    options = settings.pool("trigger")
+    pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
+    scope.at_stop(pool.close)
+    scope.ready_when("database", lambda: answers(pool))
+    waits = Waits(pool)
+    loop = scope.loop("checkpoints", waits.turn, interval_ms=settings.poll_ms)
+    waits.wake = loop.wake
+    scope.on_drain(waits.give_up)
+    if settings.notify:
+        listener = Listener(options["dsn"], {"ductor_run": loop.wake})
+        scope.at_stop(listener.stop)
+        listener.start()
+    scope.metrics.gauge("ductor_checkpoint_waits", "Calls that wait for a checkpoint.").set_function(lambda: len(waits))
+    scope.rpcs(rpc.add_WorkflowTriggerServiceServicer_to_server, Servicer(pool, waits, settings))
+
+
+SERVICE = Service(name="trigger", start=start)

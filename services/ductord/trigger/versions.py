@@ -1,0 +1,158 @@
+"""What a given definition id stands for, and what of a version matters to a start: may it be started by hand, what input it takes, what can be waited for.
+
+The *current* version is read from the database for every call (D1); what a version *is* never changes, so each process decodes its manifest and compiles its
+schema once. Of the manifest only a few fields are decoded, so that a version of a newer release can be started by an older trigger.
+"""
+
+from collections import OrderedDict
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from ductord.db.pool import tenant_transaction
+from ductord.db.queries import Queries
+from ductord.model.enums import Tier
+from ductord.model.errors import Refusal, Violation
+from ductord.model.schemas import Schema, SchemaInvalid
+from ductord.rpc.errors import refused
+
+_CACHED: Final = 1_000
+_q: Final = Queries("ductord.trigger")
+
+
+class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class _Gist(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of `model.manifest.Manifest` that a start needs; the others are passed over undecoded."""
+
+    family_slug: str
+    checkpoints: tuple[_Checkpoint, ...] = ()
+    response_checkpoint: str | None = None
+    tier: Tier = Tier.STANDARD
+    manual_start: bool = True
+    input_schema: Any = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Gist)
+
+
+class Version:
+    """A published version, as far as starts are concerned. Immutable: whether it is archived is not part of it."""
+
+    __slots__ = ("_schema", "checkpoints", "family_slug", "manual_start", "response_checkpoint", "tier", "version_id")
+
+    def __init__(self, version_id: str, manifest: str) -> None:
+        gist = _decoder.decode(manifest)
+        self.version_id = version_id
+        self.family_slug = gist.family_slug
+        self.checkpoints = tuple(checkpoint.name for checkpoint in gist.checkpoints)
+        self.response_checkpoint = gist.response_checkpoint
+        self.tier = gist.tier
+        self.manual_start = gist.manual_start
+        self._schema = None if gist.input_schema is None else Schema(gist.input_schema)
+
+    def input_fault(self, value: Any) -> Refusal | None:
+        """INPUT_SCHEMA_MISMATCH if a checked input does not meet the definition's schema."""
+        faults = () if self._schema is None else self._schema.faults(value, root="input")
+        if not faults:
+            return None
+        violations = [Violation(code="INPUT_SCHEMA_MISMATCH", message=f.message, path=f.path) for f in faults]
+        first = faults[0]
+        return refused(
+            "INPUT_SCHEMA_MISMATCH",
+            f"{first.path}: {first.message}",
+            violations=violations,
+            field="input",
+            path=first.path,
+        )
+
+    def checkpoint(self, name: str) -> str:
+        """The checkpoint that a call waits for: the named one, else the response checkpoint, else the only one (G9).
+
+        Raises CHECKPOINT_UNKNOWN, CHECKPOINT_AMBIGUOUS.
+        """
+        if name:
+            if name in self.checkpoints:
+                return name
+            raise refused("CHECKPOINT_UNKNOWN", "the definition has no checkpoint of that name", checkpoint=name)
+        if self.response_checkpoint is not None:
+            return self.response_checkpoint
+        if not self.checkpoints:
+            raise refused("CHECKPOINT_UNKNOWN", "the definition has no checkpoint to wait for", checkpoint="")
+        if len(self.checkpoints) > 1:
+            raise refused(
+                "CHECKPOINT_AMBIGUOUS", "the definition has several checkpoints and no response checkpoint; name one"
+            )
+        return self.checkpoints[0]
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """The version that a given id stands for at this moment."""
+
+    definition_id: str
+    number: int
+    version: Version
+    now: datetime
+
+
+class Versions:
+    """The versions that this process has met, by tenant and id."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], Version] = OrderedDict()
+
+    async def resolve(self, db: asyncpg.Connection, tenant_id: str, given_id: str) -> Resolved:
+        """The version that a start by hand runs (D1, D3, D4), inside the caller's transaction of that tenant.
+
+        Raises DEFINITION_NOT_FOUND, DEFINITION_NOT_PUBLISHED, DEFINITION_ARCHIVED, MANUAL_TRIGGER_NOT_ALLOWED.
+        """
+        row = await db.fetchrow(_q["resolve"], tenant_id, given_id)
+        if row is None:
+            raise not_found()
+        definition_id, number = row["definition_id"], row["version"]
+        if row["version_id"] is None:
+            message = "the definition has no published version"
+            raise refused("DEFINITION_NOT_PUBLISHED", message, definition_id=definition_id)
+        if row["status"] == "archived":
+            message = f"version {number} is archived; its open runs go on, new ones are not started"
+            raise refused("DEFINITION_ARCHIVED", message, definition_id=definition_id, version=number)
+        version = await self.version(db, tenant_id, row["version_id"])
+        if not version.manual_start:
+            message = "the definition declares triggers and none of them is manual"
+            raise refused("MANUAL_TRIGGER_NOT_ALLOWED", message, definition_id=definition_id, version=number)
+        return Resolved(definition_id=definition_id, number=number, version=version, now=row["now"])
+
+    async def version(self, db: asyncpg.Connection, tenant_id: str, version_id: str) -> Version:
+        """A version that exists, from memory or from its row."""
+        key = (tenant_id, version_id)
+        version = self._known.get(key)
+        if version is None:
+            try:
+                version = Version(version_id, await db.fetchval(_q["load_manifest"], tenant_id, version_id))
+            except SchemaInvalid as error:
+                raise RuntimeError(
+                    f"version {version_id} was published with an input_schema that is none: {error.message}"
+                ) from error
+            self._known[key] = version
+            if len(self._known) > _CACHED:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return version
+
+    async def read(self, pool: asyncpg.Pool, tenant_id: str, version_id: str) -> Version:
+        """The same, outside of a transaction."""
+        known = self._known.get((tenant_id, version_id))
+        if known is not None:
+            return known
+        async with tenant_transaction(pool, tenant_id) as db:
+            return await self.version(db, tenant_id, version_id)
+
+
+def not_found() -> Refusal:
+    """The one answer for every id that names nothing of this tenant's (N1, TN-01)."""
+    return refused("DEFINITION_NOT_FOUND", "there is no such definition or version")
