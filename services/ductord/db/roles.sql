@@ -31,6 +31,9 @@ begin
     end loop;
 end $$;
 
+-- Every service looks whether the schema is the one that it knows, and refuses to serve on another.
+grant select on eec_migration to ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads, ductor_coordinator, ductor_dispatch;
+
 -- definition: drafts and versions. A version row never changes but for its retirement.
 grant select, insert, update on eec_workflow_definition to ductor_definition;
 grant select, insert, update, delete on eec_workflow_draft to ductor_definition;
