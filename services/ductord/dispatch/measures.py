@@ -1,0 +1,67 @@
+"""What dispatch counts, under labels with few values (OB-01): tiers, results, and queues through a cap. Tenants, runs and actions are never labels."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ductord.dispatch.leases import LeasedTask
+from ductord.dispatch.outcomes import Settled, outcome_counted
+from ductord.dispatch.queues import QueueState
+from ductord.rpc.metrics import Cap, Metrics
+
+_QUEUES: Final = 50
+
+
+class Measures:
+    """Dispatch's metrics of a process. Gauges of queues tell of the whole database: replicas show the same numbers, take their maximum."""
+
+    def __init__(self, metrics: Metrics, waiting: Callable[[], int]) -> None:
+        self._leased = metrics.counter("ductor_leased_tasks", "Tasks leased to workers.", ("tier",))
+        self._waited = metrics.histogram(
+            "ductor_task_wait_seconds", "Time that tasks were due before they were leased.", ("tier",)
+        )
+        self._reports = metrics.counter(
+            "ductor_task_reports", "Reports of workers, by what became of them.", ("result",)
+        )
+        self._ran = metrics.histogram("ductor_task_run_seconds", "Time from lease to accepted report.")
+        self._beats = metrics.counter("ductor_task_heartbeats", "Heartbeats of tasks, by answer.", ("result",))
+        metrics.gauge("ductor_waiting_polls", "Polls that wait for tasks in this process.").set_function(waiting)
+        self._tasks = metrics.snapshot(
+            "ductor_queue_tasks", "Tasks per queue and tier; counts are bounded.", ("queue", "tier", "state")
+        )
+        self._age = metrics.snapshot(
+            "ductor_queue_oldest_seconds", "How long the oldest ready task has been due.", ("queue", "tier")
+        )
+        self._queue = Cap(_QUEUES)
+
+    def leased(self, tasks: Iterable[LeasedTask]) -> None:
+        """Tasks went to a worker."""
+        for task in tasks:
+            self._leased.labels(task.tier).inc()
+            self._waited.labels(task.tier).observe(max(task.waited_ms, 0) / 1000)
+
+    def reported(self, settled: Iterable[Settled]) -> None:
+        """Reports were judged."""
+        for each in settled:
+            self._reports.labels(outcome_counted(each)).inc()
+            if each.ran_ms is not None:
+                self._ran.observe(each.ran_ms / 1000)
+
+    def beaten(self, results: Iterable[str]) -> None:
+        """Heartbeats were answered."""
+        for result in results:
+            self._beats.labels(result).inc()
+
+    def queues(self, states: Iterable[QueueState], now: float) -> None:
+        """Replace the gauges; `now` is the database time in Unix seconds. Queues beyond the cap are added up as `other`."""
+        tasks: dict[tuple[str, ...], float] = {}
+        ages: dict[tuple[str, ...], float] = {}
+        for state in states:
+            queue = self._queue(state.queue)
+            for name, count in (("ready", state.ready), ("delayed", state.delayed), ("leased", state.leased)):
+                label = (queue, state.tier, name)
+                tasks[label] = tasks.get(label, 0) + count
+            if state.oldest is not None:
+                age = max(now - state.oldest.timestamp(), 0.0)
+                ages[queue, state.tier] = max(ages.get((queue, state.tier), 0.0), age)
+        self._tasks.replace(tasks)
+        self._age.replace(ages)

@@ -1,0 +1,136 @@
+"""Recording reports and renewing leases: typed functions over the statements that change a held lease.
+
+First writer wins and the database judges (ruling A4). A batch is one statement; what it does not take is told apart by a second one, so that the
+common case costs one round trip. A report that the database cannot store fails its own attempt, never the batch.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+import msgspec
+
+from ductord.db.pool import retrying
+from ductord.dispatch.leases import SQL
+from ductord.dispatch.reports import KeyedReport, refused_payload
+from ductord.dispatch.token import LeaseKey
+from ductord.model.enums import Outcome
+from ductord.model.errors import PayloadInvalid
+
+
+class Verdict(StrEnum):
+    """What became of a report."""
+
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    """It says again what was accepted before."""
+    TIMED_OUT = "timed_out"
+    """It came after the attempt's deadline and before the sweep: the attempt is `timed_out`, the report is kept as stale (A3)."""
+    STALE = "stale"
+    """The lease is somebody else's or the attempt is closed; the first such report is kept (A4, RT-02)."""
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one report. `report` is what was really recorded. `ran_ms`: from lease to report, for an accepted one."""
+
+    verdict: Verdict
+    report: KeyedReport
+    ran_ms: int | None = None
+
+
+class Recorded(NamedTuple):
+    """The answers to a batch of reports, one each in no particular order, and the database time."""
+
+    settled: list[Settled]
+    now: datetime
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """One heartbeat; `details` is checked JSON text."""
+
+    number: int
+    key: LeaseKey
+    details: str | None = None
+
+
+_COLUMNS: Final = 16
+
+
+class Outcomes:
+    """The statements over one pool."""
+
+    def __init__(self, pool: asyncpg.Pool, *, lease_ms: int) -> None:
+        self._pool = pool
+        self._lease_ms = lease_ms
+
+    async def complete(self, reports: Sequence[KeyedReport]) -> Recorded:
+        """Record reports and wake their runs, in one transaction."""
+        ordered = sorted(reports, key=lambda report: report.key)
+        try:
+            settled, now = await self._accept(ordered)
+        except asyncpg.DataError as error:
+            return await self._without_culprit(ordered, error)
+        done = {each.report.number for each in settled}
+        rest = [report for report in ordered if report.number not in done]
+        if rest:
+            late, now = await self._settle(rest)
+            settled += late
+        return Recorded(settled, now or await self._now())
+
+    async def heartbeat(self, beats: Sequence[Beat]) -> tuple[dict[int, bool], datetime]:
+        """Renew leases (A5): number → whether the worker is to stop, and the database time. A number that is missing has lost its lease."""
+        rows = [(beat.number, *beat.key, beat.details) for beat in sorted(beats, key=lambda beat: beat.key)]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]
+        found = await retrying(lambda: self._pool.fetch(SQL["heartbeat"], *columns, self._lease_ms))
+        return {row["number"]: row["cancel"] for row in found}, found[0]["now"] if found else await self._now()
+
+    async def _accept(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
+        rows = [
+            (r.number, *r.key, r.report.outcome.value, r.report.output, r.report.output_size, r.report.output_hash,
+             r.report.error_code, r.report.error_message, r.report.non_retryable, r.report.retry_after_ms)
+            for r in reports
+        ]  # fmt: skip
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(_COLUMNS)]
+        by_number = {report.number: report for report in reports}
+        accepted = await retrying(lambda: self._pool.fetch(SQL["complete"], *columns))
+        return [_accepted(by_number[row["number"]], row) for row in accepted], accepted[0]["now"] if accepted else None
+
+    async def _settle(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
+        rows = [
+            (r.number, *r.key, r.report.outcome.value, r.report.output, r.report.output_hash, r.report.error_code, r.report.error_message)
+            for r in reports
+        ]  # fmt: skip
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        found = await retrying(lambda: self._pool.fetch(SQL["settle"], *columns))
+        repeated = {row["number"] for row in found if row["repeated"]}
+        verdicts = [Verdict.REPEATED if report.number in repeated else Verdict.STALE for report in reports]
+        settled = [Settled(verdict=verdict, report=report) for verdict, report in zip(verdicts, reports, strict=True)]
+        return settled, found[0]["now"] if found else None
+
+    async def _without_culprit(self, reports: Sequence[KeyedReport], error: asyncpg.DataError) -> Recorded:
+        """The checks let something through that Postgres does not take: halve the batch until it stands alone, and fail its attempt."""
+        if len(reports) > 1:
+            middle = len(reports) // 2
+            left, _ = await self.complete(reports[:middle])
+            right, now = await self.complete(reports[middle:])
+            return Recorded(left + right, now)
+        refusal = PayloadInvalid("not_json", "output", f"output cannot be stored (SQLSTATE {error.sqlstate})")
+        return await self.complete([msgspec.structs.replace(reports[0], report=refused_payload(refusal))])
+
+    async def _now(self) -> datetime:
+        now: datetime = await self._pool.fetchval(SQL["now"])
+        return now
+
+
+def _accepted(report: KeyedReport, row: Any) -> Settled:
+    verdict = Verdict.ACCEPTED if row["outcome"] == report.report.outcome else Verdict.TIMED_OUT
+    return Settled(verdict=verdict, report=report, ran_ms=row["ran_ms"])
+
+
+def outcome_counted(settled: Settled) -> str:
+    """The label under which a report is counted: its outcome where it counted, else why it did not."""
+    if settled.verdict is Verdict.ACCEPTED:
+        return settled.report.report.outcome.value
+    return Outcome.TIMED_OUT.value if settled.verdict is Verdict.TIMED_OUT else settled.verdict.value

@@ -1,0 +1,204 @@
+"""`TaskService`: hands tasks to workers and takes their results. Ours is one worker among many; all speak this protocol and nothing else.
+
+A method reads its request as values, calls one module and writes the answer. The database judges every lease; nothing here keeps one in memory.
+"""
+
+import functools
+import logging
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+
+from ductor.workflow.v1 import common_pb2, run_pb2, task_service_pb2_grpc
+from ductor.workflow.v1 import task_service_pb2 as api
+from ductord.db.listen import Listener
+from ductord.db.outage import answers, patient, refusal_of
+from ductord.db.pool import PROBES, open_pool
+from ductord.dispatch import queues, requests, token
+from ductord.dispatch.leases import LeasedTask, Leases
+from ductord.dispatch.measures import Measures
+from ductord.dispatch.outcomes import Outcomes, Settled, Verdict
+from ductord.dispatch.waiting import Taken, Waiting
+from ductord.rpc.answers import response_metadata, timestamp_or_none
+from ductord.rpc.caller import caller
+from ductord.rpc.config import Settings
+from ductord.rpc.errors import draining
+from ductord.rpc.host import Scope, Service
+
+REPLY_MARGIN_S: Final = 0.25
+"""A poll answers so much before its caller's deadline: an answer that comes after it is a lost one."""
+MIN_BEAT_MS: Final = 20
+
+_TIER: Final = {name.removeprefix("TIER_").lower(): value for name, value in common_pb2.Tier.items()}
+_KIND: Final = {name.removeprefix("TASK_KIND_").lower(): value for name, value in run_pb2.TaskKind.items()}
+_ANSWERS: Final = {
+    Verdict.ACCEPTED: api.TASK_COMPLETION_STATUS_OK,
+    Verdict.REPEATED: api.TASK_COMPLETION_STATUS_OK,
+    Verdict.TIMED_OUT: api.TASK_COMPLETION_STATUS_LEASE_LOST,
+    Verdict.STALE: api.TASK_COMPLETION_STATUS_LEASE_LOST,
+}
+_LOST: Final = "the task is no longer yours; the report changes nothing"
+_LATE: Final = "the attempt's time-out had passed"
+
+_log = logging.getLogger("ductor.dispatch")
+
+
+class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
+    """The four RPCs."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        leases: Leases,
+        outcomes: Outcomes,
+        waiting: Waiting,
+        measures: Measures,
+        settings: Settings,
+    ) -> None:
+        self._pool = pool
+        self._leases = leases
+        self._outcomes = outcomes
+        self._waiting = waiting
+        self._measures = measures
+        self._settings = settings
+        self._beat_ms = min(settings.heartbeat_ms, max(settings.lease_ms // 3, MIN_BEAT_MS))
+
+    async def PollTasks(self, request: api.PollTasksRequest, context: Any) -> api.PollTasksResponse:  # noqa: N802  # the contract's name
+        """Lease due tasks, waiting for the first; a repeated poll id gets what an earlier reply lost."""
+        poll = requests.poll(request, caller().tenant_id, self._settings)
+        if self._waiting.closed:
+            raise draining()
+        wait_s = min(request.wait_ms, self._settings.poll_wait_max_ms) / 1000
+        left = context.time_remaining()
+        if left is not None:
+            wait_s = min(wait_s, max(left - REPLY_MARGIN_S, 0.0))
+        again = await self._leases.redeliver(poll) if request.poll_id else None
+        taken = Taken(again.tasks, again.now) if again else await self._waiting.take(poll, wait_s)
+        self._measures.leased(taken.tasks)
+        return api.PollTasksResponse(tasks=[self._task(task) for task in taken.tasks], metadata=_metadata(taken.looked))
+
+    async def CompleteTasks(self, request: api.CompleteTasksRequest, context: Any) -> api.CompleteTasksResponse:  # noqa: N802
+        """Take outcomes, each on its own."""
+        reports = requests.completions(request, caller().tenant_id, self._settings)
+        settled, now = await self._outcomes.complete(reports)
+        self._measures.reported(settled)
+        results = [
+            api.TaskCompletionResult(
+                task_token=c.task_token, status=api.TASK_COMPLETION_STATUS_LEASE_LOST, message=_LOST
+            )
+            for c in request.completions
+        ]
+        for each in settled:
+            _answer(results[each.report.number], each)
+        return api.CompleteTasksResponse(results=results, metadata=_metadata(now))
+
+    async def HeartbeatTasks(self, request: api.HeartbeatTasksRequest, context: Any) -> api.HeartbeatTasksResponse:  # noqa: N802
+        """Renew leases, and tell which tasks to stop."""
+        beats, faults = requests.beats(request, caller().tenant_id, self._settings)
+        for fault in faults:
+            _log.warning("heartbeat details are not kept: %s", fault)
+        held, now = await self._outcomes.heartbeat(beats)
+        results = []
+        for number, beat in enumerate(request.heartbeats):
+            cancel = held.get(number)
+            status = api.TASK_HEARTBEAT_STATUS_LEASE_LOST
+            if cancel is not None:
+                status = api.TASK_HEARTBEAT_STATUS_CANCEL if cancel else api.TASK_HEARTBEAT_STATUS_CONTINUE
+            results.append(api.TaskHeartbeatResult(task_token=beat.task_token, status=status))
+        self._measures.beaten(_beat_name(result.status) for result in results)
+        return api.HeartbeatTasksResponse(results=results, metadata=_metadata(now))
+
+    async def DescribeQueues(self, request: api.DescribeQueuesRequest, context: Any) -> api.DescribeQueuesResponse:  # noqa: N802
+        """Count what waits and runs, at a bounded cost."""
+        states, now = await queues.describe(
+            self._pool, caller().tenant_id, requests.queue_names(request, self._settings)
+        )
+        data = [
+            api.QueueDescription(
+                queue=state.queue,
+                tier=_TIER[state.tier],
+                ready_count=state.ready,
+                delayed_count=state.delayed,
+                leased_count=state.leased,
+                oldest_ready_time=timestamp_or_none(state.oldest),
+            )
+            for state in states
+        ]
+        return api.DescribeQueuesResponse(data=data, metadata=_metadata(now))
+
+    def _task(self, task: LeasedTask) -> api.Task:
+        key = task.key
+        beat_ms = self._beat_ms
+        if task.heartbeat_timeout_ms is not None:
+            beat_ms = max(min(beat_ms, task.heartbeat_timeout_ms // 3), MIN_BEAT_MS)
+        return api.Task(
+            task_token=token.written(key),
+            tenant_id=key.tenant_id,
+            run_id=key.run_id,
+            kind=_KIND[key.kind],
+            step_ref=key.step_ref,
+            item_index=None if key.item_index < 0 else key.item_index,
+            attempt=key.attempt,
+            action=task.action,
+            input_json=task.input,
+            remaining_ms=None if task.remaining_ms is None else max(task.remaining_ms, 0),
+            lease_ms=self._settings.lease_ms,
+            heartbeat_interval_ms=beat_ms,
+            idempotency_key=task.idempotency_key,
+            heartbeat_details_json=task.previous_details,
+            traceparent=task.traceparent,
+            tier=_TIER[task.tier],
+            queue=task.queue,
+        )
+
+
+def _answer(result: api.TaskCompletionResult, settled: Settled) -> None:
+    report = settled.report.report
+    result.status = _ANSWERS[settled.verdict]
+    result.message = {Verdict.TIMED_OUT: _LATE, Verdict.STALE: _LOST}.get(settled.verdict, "")
+    if report.payload_refused and result.status == api.TASK_COMPLETION_STATUS_OK:
+        result.status = api.TASK_COMPLETION_STATUS_PAYLOAD_INVALID
+        result.message = report.error_message or ""
+
+
+def _beat_name(status: api.TaskHeartbeatStatus.ValueType) -> str:
+    return api.TaskHeartbeatStatus.Name(status).removeprefix("TASK_HEARTBEAT_STATUS_").lower()
+
+
+def _metadata(now: datetime | None) -> common_pb2.ResponseMetadata:
+    if now is not None:
+        return response_metadata(now)
+    call = caller()
+    return common_pb2.ResponseMetadata(trace_id=call.trace_id, request_id=call.request_id)
+
+
+async def start(scope: Scope) -> None:
+    """Open the pool, begin to listen, serve."""
+    settings = scope.settings
+    scope.translate(refusal_of)
+    pool = await patient(
+        lambda: open_pool(**settings.pool("dispatch"), settings=PROBES), settings.database_start_wait_ms
+    )
+    scope.at_stop(pool.close)
+    scope.ready_when("database", lambda: answers(pool))
+    leases = Leases(pool, lease_ms=settings.lease_ms, max_bytes=settings.reply_max_bytes)
+    waiting = Waiting(leases, interval_ms=settings.poll_ms)
+    measures = Measures(scope.metrics, lambda: len(waiting))
+    waiting.wake = scope.loop("claims", waiting.turn, interval_ms=settings.poll_ms).wake
+    scope.loop("gauges", functools.partial(_gauges, pool, measures), interval_ms=settings.sweep_ms)
+    scope.on_drain(waiting.drain)
+    if settings.notify:
+        listener = Listener(settings.pool("dispatch")["dsn"], {"ductor_task": waiting.hint})
+        scope.at_stop(listener.stop)
+        listener.start()
+    servicer = TaskServicer(pool, leases, Outcomes(pool, lease_ms=settings.lease_ms), waiting, measures, settings)
+    scope.rpcs(task_service_pb2_grpc.add_TaskServiceServicer_to_server, servicer)
+
+
+async def _gauges(pool: asyncpg.Pool, measures: Measures) -> None:
+    states, now = await queues.describe(pool, None, ())
+    measures.queues(states, now.timestamp())
+
+
+SERVICE = Service(name="dispatch", start=start)
