@@ -82,10 +82,16 @@ def _queue(
 def judge(tick: Tick, report: AttemptReport) -> None:
     """Apply one report (A2, A4)."""
     index = tick.graph.index.get(report.step_ref)
-    if index is None or report.kind is not TaskKind.STEP:
-        return
-    node = tick.work.nodes[index]
-    if node.status is not NodeStatus.RUNNING or report.attempt != node.attempt or index in tick.ready:
+    node = tick.work.nodes[index] if index is not None else None
+    if (
+        index is None
+        or node is None
+        or node.status is not NodeStatus.RUNNING
+        or report.attempt != node.attempt
+        or report.kind is not TaskKind.STEP
+        or index in tick.ready
+    ):
+        tick.do(put_away(report))
         return
     match report.outcome:
         case Outcome.SUCCEEDED:
@@ -98,6 +104,17 @@ def judge(tick: Tick, report: AttemptReport) -> None:
             _came_to_nothing(tick, index)
         case _:
             assert_never(report.outcome)
+
+
+def put_away(report: AttemptReport) -> CloseAttempt:
+    """The effect of a report that is not for us: its attempt, should it still be open, is not offered again (G8: nothing stays unapplied)."""
+    return CloseAttempt(
+        step_ref=report.step_ref,
+        attempt=report.attempt,
+        status=_VERDICTS[report.outcome],
+        kind=report.kind,
+        item_index=report.item_index,
+    )
 
 
 def close(

@@ -14,10 +14,11 @@ from ductord.engine.limits import LIMITS, Limits
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.tick import First, Tick
 from ductord.model.decision import Decision, Missing
-from ductord.model.effects import SetTimer
+from ductord.model.effects import ClearTimers, Effect, SetTimer
 from ductord.model.enums import NodeStatus, Outcome, RunStatus, TimerKind
 from ductord.model.events import RunStarted
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
+from ductord.model.jsonvalue import storable_text
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Run
 
@@ -30,10 +31,11 @@ def decide(
     """Decide one tick at `now` (database time). `run` None: it has no run row yet and starts.
 
     Answers `Missing` when an expression reads outputs that are not in `inbox.outputs`: load them and call again, nothing was decided. Facts that
-    were applied before, or that come too late, change nothing (A4). Raises `EngineError` for a state that cannot be (C9).
+    were applied before, or that come too late, change nothing (A4); a decision without events may still carry effects that put them away.
+    Raises `EngineError` for a state that cannot be (C9).
     """
     if run is not None and run.status.terminal:
-        return _NOTHING
+        return _put_away(inbox)
     tick = Tick(manifest, programs, run or bare_run(inbox.start.run_id), inbox, now, limits)
     if tick.work.run.status is RunStatus.PENDING:
         _start(tick)
@@ -49,8 +51,18 @@ def decide(
     if tick.missing:
         return Missing(steps=frozenset(tick.missing))
     if not tick.events:
-        return _NOTHING
+        return Decision(effects=tuple(tick.effects)) if tick.effects else _NOTHING
     return Decision(events=tuple(tick.events), effects=tuple(tick.effects), run=tick.work.freeze())
+
+
+def _put_away(inbox: Inbox) -> Decision:
+    """The run is over: what came too late is put away and changes nothing (G8)."""
+    if not inbox.reports and not inbox.timers:
+        return _NOTHING
+    effects: list[Effect] = [attempts.put_away(report) for report in inbox.reports]
+    if inbox.timers:
+        effects.append(ClearTimers())
+    return Decision(effects=tuple(effects))
 
 
 def _start(tick: Tick) -> None:
@@ -74,7 +86,9 @@ def _facts(tick: Tick) -> bool:
     for fact in sorted(facts, key=lambda f: f.report_time if isinstance(f, AttemptReport) else f.due_time):
         if isinstance(fact, AttemptReport):
             attempts.judge(tick, fact)
-        elif fact.kind is TimerKind.TOTAL_TIMEOUT:
+            continue
+        tick.do(ClearTimers(kind=fact.kind, step_ref=fact.step_ref))
+        if fact.kind is TimerKind.TOTAL_TIMEOUT:
             _total_timeout(tick, fact)
         elif fact.kind is TimerKind.STOP_GRACE:
             stopping.on_grace_over(tick)
@@ -90,14 +104,16 @@ def _total_timeout(tick: Tick, timer: TimerDue) -> None:
         return
     node = tick.work.nodes[index]
     if tick.ready.pop(index, None) is None:
-        attempts.close(tick, index, Outcome.REVOKED if attempts.held(tick, node) else Outcome.TIMED_OUT)
+        held = attempts.held(tick, node)
+        attempts.close(tick, index, Outcome.REVOKED if held else Outcome.TIMED_OUT, spent=not held)
     if node.cancelling:
         exits.cancel(tick, index, node.fault)
         return
-    message = f"total_timeout_ms {tick.manifest.steps[index].total_timeout_ms} is over after {node.attempt} attempts"
+    message = f"total_timeout_ms {tick.manifest.steps[index].total_timeout_ms} is over at attempt {node.attempt}"
     if node.fault is not None:
-        message = f"{message}, the last error was {node.fault.code}: {node.fault.message}"
-    exits.fail(tick, index, Fault(code=faults.TOTAL_TIMEOUT, message=message))
+        detail = f" ({node.fault.message})" if node.fault.message else ""
+        message = f"{message}; the last error was {node.fault.code}{detail}"
+    exits.fail(tick, index, Fault(code=faults.TOTAL_TIMEOUT, message=storable_text(message)))
 
 
 def _launch(tick: Tick) -> None:

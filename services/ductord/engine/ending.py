@@ -5,7 +5,7 @@ from ductord.engine.checkpoints import outputs_of
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
-from ductord.model.effects import ClearTimers, RecordResult
+from ductord.model.effects import ClearTimers, RecordResult, SetTimer
 from ductord.model.enums import RunStatus
 from ductord.model.events import RunEnded
 from ductord.model.run import Fault
@@ -27,6 +27,8 @@ def close(tick: Tick) -> None:
             output_fault=output_fault,
         )
     )
+    # The commit clears timers before it sets any: what this tick wanted to set must not outlive the run.
+    tick.effects = [effect for effect in tick.effects if not isinstance(effect, SetTimer)]
     if tick.manifest.run_timeout_ms is not None or (stop is not None and stop.deadline is not None):
         tick.do(ClearTimers())
 

@@ -29,17 +29,16 @@ def bindings(
     """Bindings for one expression or template. `own_output` binds OUTPUT to the output of the step that is ending."""
     start = tick.inbox.start
     names = reads.names
-    steps = {ref: _step(tick, ref, ending) for ref in reads.steps}
-    output: Any = None
-    if own_output and ending is not None and ending.output is not None:
-        output = tick.inbox.outputs.get(tick.manifest.steps[ending.index].ref)
+    own: Any = msgspec.UNSET
+    if own_output and ending is not None:
+        own = tick.inbox.outputs.get(tick.manifest.steps[ending.index].ref) if ending.output is not None else None
     return Bindings(
-        trigger=_trigger(tick) if "TRIGGER" in names else {},
-        variables={**tick.manifest.variables, **start.variables} if "VARS" in names else {},
-        steps=steps,
-        run=_run(tick) if "RUN" in names else {},
+        trigger=_trigger(tick) if "TRIGGER" in names else msgspec.UNSET,
+        variables={**tick.manifest.variables, **start.variables} if "VARS" in names else msgspec.UNSET,
+        steps={ref: _step(tick, ref, ending) for ref in reads.steps},
+        run=_run(tick) if "RUN" in names else msgspec.UNSET,
         context=tick.work.run.context,
-        output=output,
+        output=own,
     )
 
 

@@ -19,7 +19,7 @@ from ductord.model.enums import (
     TimerKind,
 )
 from ductord.model.events import NodeCancelRequested, RunStopping
-from ductord.model.run import Fault, Stop
+from ductord.model.run import Fault, Node, Stop
 
 
 def on_failure(tick: Tick) -> None:
@@ -29,18 +29,12 @@ def on_failure(tick: Tick) -> None:
         return
     policy = tick.manifest.fail_policy
     first = failing[0]
-    tick.emit(
-        RunStopping(
-            stop=Stop(
-                cause=RunStatus.FAILED,
-                fault=tick.work.nodes[first].fault,
-                step_ref=tick.manifest.steps[first].ref,
-                deadline=tick.after(tick.limits.stop_grace_ms) if policy is FailPolicy.FAIL_FAST else None,
-            )
-        )
-    )
-    if policy is not FailPolicy.RUN_ALL:
-        _empty(tick, kept=tick.graph.downstream(_cleanup(tick, failing)))
+    stop = Stop(cause=RunStatus.FAILED, fault=tick.work.nodes[first].fault, step_ref=tick.manifest.steps[first].ref)
+    if policy is FailPolicy.RUN_ALL:
+        tick.emit(RunStopping(stop=stop))
+    else:
+        kept = tick.graph.downstream(_cleanup(tick, failing))
+        _empty(tick, stop, kept, ask=policy is FailPolicy.FAIL_FAST)
 
 
 def on_run_timeout(tick: Tick) -> None:
@@ -51,9 +45,7 @@ def on_run_timeout(tick: Tick) -> None:
         before = Stop(cause=RunStatus.TIMED_OUT, fault=Fault(code=faults.RUN_TIMEOUT, message=message))
     elif before.out_of_time:
         return
-    deadline = tick.after(tick.limits.stop_grace_ms)
-    tick.emit(RunStopping(stop=replace(before, deadline=deadline, out_of_time=True)))
-    _empty(tick, kept=set())
+    _empty(tick, replace(before, out_of_time=True), set(), ask=True)
 
 
 def on_grace_over(tick: Tick) -> None:
@@ -79,30 +71,36 @@ def _cleanup(tick: Tick, failing: list[int]) -> list[int]:
     ]
 
 
-def _empty(tick: Tick, kept: set[int]) -> None:
-    """Skip what has not begun, except `kept`; cancel what nobody works on; and, where the stop has a deadline, ask the rest to stop."""
-    deadline = tick.work.run.stop.deadline if tick.work.run.stop else None
-    asked = False
-    for index, node in enumerate(tick.work.nodes):
-        if node.status is NodeStatus.PENDING:
-            if index not in kept:
-                tick.ready.pop(index, None)
-                exits.skip(tick, index, SkipReason.RUN_ENDED)
+def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool) -> None:
+    """Stop: skip what has not begun, except `kept`; cancel what nobody works on; with `ask`, ask what is at work to stop within the grace."""
+    nodes = tick.work.nodes
+    at_work = [i for i, node in enumerate(nodes) if _at_work(tick, i, node)] if ask else []
+    if at_work:
+        stop = replace(stop, deadline=tick.after(tick.limits.stop_grace_ms))
+    tick.emit(RunStopping(stop=stop))
+    for index, node in enumerate(nodes):
+        if node.status is NodeStatus.PENDING and index not in kept:
+            tick.ready.pop(index, None)
+            exits.skip(tick, index, SkipReason.RUN_ENDED)
         elif node.status is NodeStatus.RUNNING:
             again = tick.ready.get(index)
             if isinstance(again, Again):
-                # Its attempt ended in this very tick. What came to nothing may still finish where in-flight work may (drain).
-                if again.retry or deadline is not None:
+                # Its attempt ended in this very tick. What came to nothing may still finish where work in flight may (drain).
+                if again.retry or ask:
                     del tick.ready[index]
                     exits.cancel(tick, index, node.fault)
             elif attempts.held(tick, node):
                 attempts.close(tick, index, Outcome.REVOKED)
                 exits.cancel(tick, index, node.fault)
-            elif deadline is not None:
-                asked = True
-                if not node.cancelling:
-                    ref = tick.manifest.steps[index].ref
-                    tick.emit(NodeCancelRequested(step_ref=ref))
-                    tick.do(RequestCancel(step_ref=ref, attempt=node.attempt))
-    if asked and deadline is not None:
-        tick.do(SetTimer(kind=TimerKind.STOP_GRACE, due_time=deadline))
+    for index in at_work:
+        if not nodes[index].cancelling:
+            ref = tick.manifest.steps[index].ref
+            tick.emit(NodeCancelRequested(step_ref=ref))
+            tick.do(RequestCancel(step_ref=ref, attempt=nodes[index].attempt))
+    if at_work and stop.deadline is not None:
+        tick.do(SetTimer(kind=TimerKind.STOP_GRACE, due_time=stop.deadline))
+
+
+def _at_work(tick: Tick, index: int, node: Node) -> bool:
+    """Whether somebody may be working on the node's attempt."""
+    return node.status is NodeStatus.RUNNING and index not in tick.ready and not attempts.held(tick, node)

@@ -8,8 +8,9 @@ from ductord.model.run import Run
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Events (what happened) and effects (what to do). No events means that the run did not change: its row and history are not written, only
-    the inbox rows that were shown are marked applied. `run`: the state after the events, exactly what `evolve` makes of them (None: unchanged)."""
+    """Events (what happened) and effects (what to do). No events means that the run did not change: its row and history are not written; the
+    effects, if any, only put away facts that came too late, and the timers that were shown. `run`: the state after the events, exactly what `evolve` makes of
+    them (None: unchanged)."""
 
     events: tuple[Event, ...] = ()
     effects: tuple[Effect, ...] = ()

@@ -1,0 +1,127 @@
+"""The world of a story: what a scenario file can do to a run and see of it, whoever keeps the rows.
+
+Two worlds exist: one in memory around `decide`, one of rows in a real Postgres behind the real coordinator and dispatch. They must answer
+alike, to the letter of the transcript. A story has one definition and one run, workers that live until the story says otherwise, and a clock
+that starts at START and moves only by `advance`.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from ductord.model.enums import CheckpointStatus, TimerKind
+from ductord.model.events import Event
+from ductord.model.run import Run
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+"""The instant at which every story begins."""
+
+LEASE_MS = 15_000
+"""How long a lease lives without a heartbeat (A4)."""
+
+HEARTBEAT_MS = 5_000
+"""How often living workers beat while the clock advances (A4)."""
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the history."""
+
+    seq: int
+    at: datetime
+    events: tuple[Event, ...]
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is handed with a lease. `details`: the heartbeat details of the attempt before (A5)."""
+
+    step_ref: str
+    attempt: int
+    action: str
+    input: Any
+    idempotency_key: str
+    details: Any = None
+
+
+class OpenTask(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt without a verdict. `state`: `held` until due_time, `queued`, `leased`, `reported`; `asked`: its worker is asked to stop."""
+
+    step_ref: str
+    attempt: int
+    state: str
+    due_time: datetime
+    asked: bool = False
+
+
+class Timer(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable timer."""
+
+    kind: TimerKind
+    step_ref: str
+    due_time: datetime
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a story can look at. `run` None: no tick has taken it up. `checkpoints`: name → status and outputs by ref, of those that are
+    decided. `result`: the run's output with its references followed; `has_result` False: there is none."""
+
+    run: Run | None
+    refs: tuple[str, ...]
+    tasks: tuple[OpenTask, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    checkpoints: Mapping[str, tuple[CheckpointStatus, Mapping[str, Any]]] = {}
+    has_result: bool = False
+    result: Any = None
+
+
+class Success(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's success."""
+
+    output: Any = None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's failure. `code` empty: the worker gave none."""
+
+    code: str = "UNKNOWN"
+    message: str = ""
+    non_retryable: bool = False
+    retry_after_ms: int | None = None
+
+
+class World(Protocol):
+    """What the verbs of a story are made of. Times are milliseconds."""
+
+    async def define(self, definition: Mapping[str, Any]) -> None:
+        """Publish a definition (the body of the envelope). Raises `Refusal` where publish would refuse."""
+
+    async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
+        """Start the story's run. `payload` None: the trigger came without input."""
+
+    async def tick(self) -> list[Transition]:
+        """Report what is overdue and wake what is due, then tick until the run has nothing more to do; the new transitions."""
+
+    async def lease(self, step_ref: str | None) -> list[Task]:
+        """Hand the due tasks of a step (None: of all steps) to a worker each, in order of step and attempt."""
+
+    async def complete(self, step_ref: str, attempt: int, report: Success | Failure) -> str:
+        """A worker reports: `ok` or `LEASE_LOST`."""
+
+    async def release(self, step_ref: str, attempt: int) -> str:
+        """A worker that is shutting down gives a task back: `ok` or `LEASE_LOST`."""
+
+    async def beat(self, step_ref: str, attempt: int, details: Any) -> str:
+        """A worker beats, with details (progress) or with None: `continue`, `cancel` or `LEASE_LOST`."""
+
+    async def die(self, step_ref: str, attempt: int) -> None:
+        """The worker of this attempt is gone without a word."""
+
+    async def advance(self, ms: int) -> None:
+        """Let time pass. Living workers beat (without details) while it does; nothing else happens by itself."""
+
+    async def now(self) -> datetime:
+        """The world's time."""
+
+    async def show(self) -> Snapshot:
+        """What there is to see."""
