@@ -15,7 +15,18 @@ from typing import Any, Final
 import orjson
 
 from ductord.model.errors import PayloadInvalid
-from ductord.model.jsonwalk import EXACT, INT64_MAX, INT64_MIN, JSON, MAX_DEPTH, at, checked, parse_carefully
+from ductord.model.jsonwalk import (
+    EXACT,
+    INT64_MAX,
+    INT64_MIN,
+    JSON,
+    MAX_DEPTH,
+    at,
+    checked,
+    integer_of,
+    number_of,
+    parse_carefully,
+)
 
 __all__ = [
     "JSON",
@@ -26,7 +37,9 @@ __all__ = [
     "WARN_PAYLOAD_BYTES",
     "dumps",
     "encode",
+    "integer_of",
     "normalise",
+    "number_of",
     "parse",
     "storable",
     "storable_text",
@@ -95,7 +108,9 @@ def encode(value: object, *, root: str = "", max_bytes: int = MAX_PAYLOAD_BYTES)
 
 def too_large(size: int, max_bytes: int, root: str) -> PayloadInvalid:
     """The refusal of a payload of `size` bytes over its limit (ruling L7)."""
-    return PayloadInvalid("too_large", root, at(root, f"is {size:,} bytes, the limit is {max_bytes:,}"), limit_bytes=max_bytes)
+    return PayloadInvalid(
+        "too_large", root, at(root, f"is {size:,} bytes, the limit is {max_bytes:,}"), limit_bytes=max_bytes
+    )
 
 
 def storable_text(text: str, *, max_chars: int = MAX_ERROR_TEXT) -> str:

@@ -87,27 +87,44 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return twice
 
 
-def _integer(literal: str) -> Any:
-    value = (
-        int(literal) if len(literal) <= 20 else 1 << 64
-    )  # int() of a long literal is quadratic; 20 characters hold every int64
-    return value if INT64_MIN <= value <= INT64_MAX else _Refused("integer_range", _OUT_OF_RANGE)
+def integer_of(literal: str, *, base: int = 10) -> int:
+    """The int of an integer literal. Raises `PayloadInvalid` beyond 64 bits (ruling L5)."""
+    digits = literal.lstrip("+-").lstrip("0")
+    value = int(literal, base) if len(digits) <= 64 else 1 << 64  # int() of a long literal is quadratic
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise PayloadInvalid("integer_range", "", at("", _OUT_OF_RANGE))
+    return value
 
 
-def _number(literal: str) -> Any:
+def number_of(literal: str) -> int | float:
+    """The number of a literal with fraction or exponent, exact when it is integral. Raises `PayloadInvalid` (ruling L5)."""
     value = float(literal)
     if value in _INFINITE:
-        return _Refused("nan", "is a number beyond what a double holds")
+        raise PayloadInvalid("nan", "", at("", "is a number beyond what a double holds"))
     if -EXACT < value < EXACT:
-        return value
+        return int(value) if value.is_integer() else value
     # The double may have swallowed digits of an integral literal; Decimal keeps them. Bounded first, since int(Decimal("1e9999")) is not.
-    if abs(value) > float(1 << 64):
-        return _Refused("integer_range", _OUT_OF_RANGE)
-    exact = Decimal(literal)
+    exact = Decimal(literal) if abs(value) <= float(1 << 64) else Decimal(1 << 64)
     integer = int(exact)
     if exact != integer:
         integer = int(value)
-    return integer if INT64_MIN <= integer <= INT64_MAX else _Refused("integer_range", _OUT_OF_RANGE)
+    if not INT64_MIN <= integer <= INT64_MAX:
+        raise PayloadInvalid("integer_range", "", at("", _OUT_OF_RANGE))
+    return integer
+
+
+def _integer(literal: str) -> Any:
+    try:
+        return integer_of(literal)
+    except PayloadInvalid as error:
+        return _Refused(error.reason, _OUT_OF_RANGE)
+
+
+def _number(literal: str) -> Any:
+    try:
+        return number_of(literal)
+    except PayloadInvalid as error:
+        return _Refused(error.reason, error.message.removeprefix("the value "))
 
 
 def _constant(literal: str) -> _Refused:

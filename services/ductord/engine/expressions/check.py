@@ -4,7 +4,6 @@ Takes a source and the place it stands in, gives the manifest's `Expression` or 
 offset in the source. Never evaluates.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -14,6 +13,7 @@ from cel_expr_python import cel
 from ductord.engine.expressions import wire
 from ductord.engine.expressions.environment import MEMBERS, STEP_MEMBERS, Site, environment
 from ductord.engine.expressions.reads import Facts, Read, facts
+from ductord.engine.suggest import suggestion
 from ductord.model.jsonvalue import storable
 from ductord.model.manifest import Expression
 
@@ -95,7 +95,7 @@ def _compile_faults(report: str, source: str) -> list[Fault]:
         undeclared = _UNDECLARED.match(message)
         if undeclared is not None:
             name = undeclared.group(1)
-            hint = _suggestion(name.split(".")[0], MEMBERS)
+            hint = suggestion(name.split(".")[0], MEMBERS)
             faults.append(
                 Fault("UNKNOWN_NAME", f"`{name[:100]}` is not declared{hint}", _start_of(name, source, offset))
             )
@@ -147,23 +147,23 @@ def _member_faults(read: Read, offsets: Mapping[int, int], scope: Scope) -> Iter
     offset = offsets.get(read.ids[1], 0)
     if read.root == "STEPS":
         if key not in scope.steps:
-            yield Fault("UNKNOWN_STEP_REF", f"no step is named `{key}`{_suggestion(str(key), scope.steps)}", offset)
+            yield Fault("UNKNOWN_STEP_REF", f"no step is named `{key}`{suggestion(str(key), scope.steps)}", offset)
         elif key not in scope.reachable:
             message = f"step `{key}` does not run before this place; an expression reads ancestors only"
             yield Fault("STEP_NOT_ANCESTOR", message, offset)
         elif len(read.keys) > 1 and read.keys[1] not in STEP_MEMBERS:
             member = read.keys[1]
-            message = f'STEPS["{key}"] has no `{member}`{_suggestion(str(member), STEP_MEMBERS)}'
+            message = f'STEPS["{key}"] has no `{member}`{suggestion(str(member), STEP_MEMBERS)}'
             yield Fault("UNKNOWN_NAME", message, offsets.get(read.ids[2], offset))
     elif read.root == "VARS":
         if key not in scope.variables:
-            hint = _suggestion(str(key), scope.variables)
+            hint = suggestion(str(key), scope.variables)
             message = f"variable `{key}` is not declared and must come from an environment override{hint}"
             yield Fault("UNDECLARED_VARIABLE", message, offset, warning=True)
     else:
         members = MEMBERS[read.root]
         if members is not None and key not in members:
-            message = f"{read.root} has no `{key}`{_suggestion(str(key), members)}"
+            message = f"{read.root} has no `{key}`{suggestion(str(key), members)}"
             yield Fault("UNKNOWN_NAME", message, offset)
 
 
@@ -174,10 +174,3 @@ def _steps_read(reads: Iterable[Read], scope: Scope) -> tuple[str, ...]:
         if read.root == "STEPS":
             refs |= {str(read.keys[0])} if read.keys else scope.reachable
     return tuple(sorted(refs))
-
-
-def _suggestion(name: str, known: Iterable[str]) -> str:
-    """« — did you mean `x`?» where a known name is close, also in another case."""
-    by_folded = {candidate.lower(): candidate for candidate in sorted(known)}
-    close = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
-    return f" — did you mean `{by_folded[close[0]]}`?" if close else ""
