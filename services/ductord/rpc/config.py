@@ -239,7 +239,7 @@ class Settings(BaseSettings):
     @classmethod
     def for_dev(cls, **given: Any) -> Self:
         """The settings of `ductor dev`: the same options, with both addresses on loopback where they name no host (N3)."""
-        settings = cls(**given)
+        settings = cls.load(**given)
         local = {
             name: str(Address(host="127.0.0.1", port=address.port))
             for name, address in (("grpc_address", settings.grpc), ("http_address", settings.http))

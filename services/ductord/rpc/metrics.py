@@ -14,7 +14,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-disable_created_metrics()  # a second series for each counter and histogram, which says when the process started
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which says when the process started
 
 OTHER = "other"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

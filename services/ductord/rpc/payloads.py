@@ -5,6 +5,7 @@ refused, and an answer that would have to round gives the twin instead. Only the
 the service's business.
 """
 
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -81,7 +82,7 @@ def fill_payload(
 
 
 def from_struct(message: Value | Struct | ListValue, *, root: str = "") -> JSON:
-    """The checked JSON value of a Struct, Value or ListValue. Numbers without fraction become ints (L5). Raises `PayloadInvalid` with the path."""
+    """The checked JSON value of a Struct, Value or ListValue: numbers without fraction become ints (L5), keys are sorted. Raises `PayloadInvalid` with the path."""
     try:
         if isinstance(message, Value):
             return _value(message, 0)
@@ -152,7 +153,8 @@ def _members(message: Struct, depth: int) -> dict[str, JSON]:
     if depth == MAX_DEPTH:
         raise _Doubt
     members = {}
-    for key, value in message.fields.items():
+    # A protobuf map has no order; sorted, the same Struct is the same text on every machine.
+    for key, value in sorted(message.fields.items(), key=itemgetter(0)):
         if "\0" in key:
             raise _Doubt
         members[key] = _value(value, depth + 1)
