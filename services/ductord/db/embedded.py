@@ -58,7 +58,7 @@ class EmbeddedPostgres:
         try:
             lines = (self.pgdata / "postmaster.pid").read_text().splitlines()
             pid = int(lines[0])
-            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc").exists() else b"postgres"
+            command = Path(f"/proc/{pid}/cmdline").read_bytes() if Path("/proc").exists() else str(self.pgdata).encode()
         except (OSError, ValueError, IndexError):
             return None
         with contextlib.suppress(PermissionError):
@@ -66,7 +66,8 @@ class EmbeddedPostgres:
                 os.kill(pid, 0)
             except ProcessLookupError:
                 return None
-        return pid if b"postgres" in command else None
+        # The number may have gone to another process since: a server names its directory.
+        return pid if str(self.pgdata).encode() in command else None
 
     def start(self) -> None:
         """Bring the server up and create the database `ductor`. Adopts a server that already runs in this directory."""
@@ -78,26 +79,20 @@ class EmbeddedPostgres:
             os.chown(self.socket_dir, self._user.pw_uid, self._user.pw_gid)
             self._check_reachable()
         if not (self.pgdata / "PG_VERSION").exists():
-            self._run(
-                [
-                    "initdb",
-                    "-D",
-                    str(self.pgdata),
-                    "-U",
-                    "postgres",
-                    "--auth=trust",
-                    "--encoding=UTF8",
-                    "--locale=C.UTF-8",
-                    "--no-instructions",
-                ]
-            )
-        self.adopted = self.pid() is not None
+            self._initialise()
+        self.adopted = self._settled()
         if not self.adopted:
             options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
-            self._run(
-                ["pg_ctl", "-D", str(self.pgdata), "-w", "-t", "60", "-l", str(self.pgdata / "server.log"),
-                 "-o", f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}' {options}", "start"]
-            )  # fmt: skip
+            try:
+                self._run(
+                    ["pg_ctl", "-D", str(self.pgdata), "-w", "-t", "60", "-l", str(self.pgdata / "server.log"),
+                     "-o", f"-c listen_addresses='' -c unix_socket_directories='{self.socket_dir}' {options}", "start"]
+                )  # fmt: skip
+            except RuntimeError:
+                # The start of a killed process may have been under way, a moment before its pid file was there.
+                self.adopted = self._settled()
+                if not self.adopted:
+                    raise
         self._create_database()
 
     def stop(self, *, immediate: bool = False) -> None:
@@ -118,6 +113,42 @@ class EmbeddedPostgres:
             deadline = time.monotonic() + 10
             while self.pid() is not None and time.monotonic() < deadline:
                 time.sleep(0.02)
+
+    def _initialise(self) -> None:
+        """initdb beside the place, then a rename: a start that is killed in the middle leaves nothing that looks like a server's data."""
+        for torn in self.data_dir.glob("postgres.new.*"):
+            shutil.rmtree(torn, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix="postgres.new.", dir=self.data_dir))
+        if self._user is not None:
+            os.chown(fresh, self._user.pw_uid, self._user.pw_gid)
+        self._run(
+            [
+                "initdb",
+                "-D",
+                str(fresh),
+                "-U",
+                "postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+                "--no-instructions",
+            ]
+        )
+        fresh.rename(self.pgdata)
+
+    def _settled(self) -> bool:
+        """Whether a server runs here and takes connections. One that is starting, recovering or ending is waited for."""
+        deadline = time.monotonic() + 60
+        while self.pid() is not None:
+            with contextlib.suppress(RuntimeError):
+                self._run(["pg_isready", "-q", "-h", str(self.socket_dir), "-d", "postgres"])
+                return True
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"the server that runs in {self.pgdata} takes no connections; its log is server.log there"
+                )
+            time.sleep(0.05)
+        return False
 
     def _create_database(self) -> None:
         exists = self._run(
