@@ -1,0 +1,29 @@
+"""`ductor`, the command line: it composes services into processes and talks to them like any other client.
+
+| module        | what is in it                                                                                         |
+|---------------|-------------------------------------------------------------------------------------------------------|
+| `commands`    | names, options and help of every command; imports nothing heavy, so that `ductor --help` is immediate  |
+| `ending`      | exit codes, and how a failure is told                                                                  |
+| `output`      | tables and lines for people, JSON for machines                                                         |
+| `words`       | answers as JSON in the spelling of the REST door                                                       |
+| `client`      | the generated stubs, tenant, time limits, names → ids                                                  |
+| `documents`   | a definition file's tree as the contract's message                                                     |
+| `checking`    | `workflow validate`, `schema`, `graph`: offline                                                        |
+| `authoring`   | `workflow load`, `publish`, `export`, `diff`, `list`, `show`, `archive`                                |
+| `triggering`  | `trigger`                                                                                              |
+| `runs`        | `run list`, `run show`                                                                                 |
+| `watching`    | `run watch`: polling a run and telling what is new                                                     |
+| `drawing`     | a run's graph as a live table                                                                          |
+| `roster`      | the services by name                                                                                   |
+| `serving`     | `serve`, `worker`, `migrate`, `config`                                                                 |
+| `dev`         | `dev`: embedded Postgres and everything else in one process                                            |
+
+Nothing imports `cli`. Commands that talk to a server use the generated stubs and nothing else.
+"""
+
+
+def main() -> None:
+    """The console script."""
+    from ductord.cli.commands import app
+
+    app(prog_name="ductor")

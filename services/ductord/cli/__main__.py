@@ -1,0 +1,5 @@
+"""`python -m ductord.cli` is `ductor`."""
+
+from ductord.cli import main
+
+main()

@@ -1,0 +1,111 @@
+"""A client of the services: the generated stubs, the tenant's metadata, time limits, and errors as the refusals that they are.
+
+All stubs share the address of `--target` / `DUCTOR_TARGET`; without one, `DUCTOR_<SERVICE>_TARGET` where services run apart, else where `ductor dev`
+listens. It never reads a row and knows no service's module.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import grpc
+import msgspec
+
+from ductor.workflow.v1 import workflow_definition_service_pb2 as definition_api
+from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
+from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
+from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
+from ductord.cli.configured import configured
+from ductord.cli.ending import MISUSED, CommandFailed
+from ductord.model.errors import Refusal
+from ductord.rpc.channels import open_channel, outgoing
+from ductord.rpc.config import TargetService
+from ductord.rpc.errors import refusal_from
+
+DEFAULT_TARGET: Final = "127.0.0.1:9090"
+CALL_LIMIT_S: Final = 30.0
+PAGE: Final = 500
+
+Ask = TypeVar("Ask")
+Answer = TypeVar("Answer")
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """What every client command is told: where to, and in whose name."""
+
+    target: str
+    tenant: str
+
+
+class Client:
+    """Open stubs. Made by `connected`."""
+
+    def __init__(self, connection: Connection, channel: Callable[[TargetService], grpc.aio.Channel]) -> None:
+        self._metadata = outgoing(tenant_id=connection.tenant)
+        self.definitions = WorkflowDefinitionServiceStub(channel("definition"))
+        self.triggers = WorkflowTriggerServiceStub(channel("trigger"))
+        self.runs = WorkflowServiceStub(channel("reads"))
+
+    async def call(
+        self, rpc: grpc.aio.UnaryUnaryMultiCallable[Ask, Answer], request: Ask, *, limit_s: float = CALL_LIMIT_S
+    ) -> Answer:
+        """One call. Raises `Refusal`."""
+        try:
+            return await rpc(request, metadata=self._metadata, timeout=limit_s)
+        except grpc.aio.AioRpcError as error:
+            raise refusal_from(error) from None
+
+    async def definition_id(self, name: str) -> str:
+        """The definition id of a family slug; an id is answered as it is."""
+        if is_id(name):
+            return name
+        request = definition_api.ListWorkflowDefinitionsRequest(family_slug=name, page_size=1)
+        found = await self.call(self.definitions.ListWorkflowDefinitions, request)
+        if not found.data:
+            raise Refusal("NOT_FOUND", "DEFINITION_NOT_FOUND", f"this tenant has no workflow {name!r}")
+        return found.data[0].definition_id
+
+
+@asynccontextmanager
+async def connected(connection: Connection) -> AsyncIterator[Client]:
+    """A client while the context is open; channels connect at their first call. Raises `CommandFailed` when no tenant was named."""
+    if not connection.tenant:
+        raise CommandFailed(
+            "which tenant? There is no default",
+            way_out="give --tenant or set DUCTOR_TENANT_ID (`ductor dev` uses `dev`)",
+            code=MISUSED,
+        )
+    settings = configured()
+    channels: dict[str, grpc.aio.Channel] = {}
+    async with AsyncExitStack() as stack:
+
+        def channel(service: TargetService) -> grpc.aio.Channel:
+            target = connection.target or settings.target(service) or DEFAULT_TARGET
+            if target not in channels:
+                channels[target] = open_channel(target, settings)
+                stack.push_async_callback(channels[target].close, None)
+            return channels[target]
+
+        yield Client(connection, channel)
+
+
+async def pages(fetch: Callable[[str, int], Any], limit: int) -> Sequence[Any]:
+    """Up to `limit` entries of a listing: `fetch(page_token, page_size)` gives an answer with `data` and `next_page_token`."""
+    entries: list[Any] = []
+    token = ""
+    while True:
+        page = await fetch(token, min(limit - len(entries), PAGE))
+        entries += page.data
+        token = page.next_page_token
+        if not token or len(entries) >= limit:
+            return entries
+
+
+def is_id(name: str) -> bool:
+    """Whether `name` is an id; else it is taken for a family slug. (Short hexadecimal words are slugs.)"""
+    if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", name) is None:
+        return False
+    UUID(name)
+    return True

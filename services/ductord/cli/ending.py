@@ -1,0 +1,113 @@
+"""How a command ends: 0 done, 1 failed, 2 used or configured wrongly, 130 interrupted; and how a failure is told.
+
+People get the message, its reason, the fields it is about and the way out; with `--json` the same is one JSON object on standard error.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import typer
+
+from ductord.cli.output import clean, console, dumped
+from ductord.model.errors import PayloadInvalid, Refusal, Violation
+
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+WAYS_OUT = {
+    "TENANT_REQUIRED": "name the tenant with --tenant or DUCTOR_TENANT_ID (`ductor dev` uses `dev`)",
+    "SERVICE_UNAVAILABLE": "is it running there? `ductor dev` starts everything; --target or DUCTOR_TARGET says where it is",
+    "DATABASE_UNAVAILABLE": "the call may be repeated as it is",
+    "DEFINITION_NOT_FOUND": "`ductor workflow list` shows what this tenant has",
+    "DEFINITION_NOT_PUBLISHED": "publish it first: `ductor workflow publish`",
+    "DRAFT_REVISION_MISMATCH": "read the draft again (`ductor workflow show`), then repeat",
+    "RUN_NOT_FOUND": "`ductor run list` shows what this tenant has",
+    "IDEMPOTENCY_MISMATCH": "the key belongs to another input: use a new key, or repeat the first call exactly",
+    "INTERNAL": "the server's log has the cause",
+}
+"""What to do about a reason, where the message itself does not say it."""
+
+
+class CommandFailed(Exception):
+    """A failure that a command found itself. `way_out` says what to do; `code` is the exit code."""
+
+    def __init__(self, message: str, *, way_out: str = "", code: int = FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.way_out = way_out
+        self.code = code
+
+
+def finish(work: Coroutine[Any, Any, int | None], *, as_json: bool = False) -> None:
+    """Run `work` to its end and leave with its exit code; None is 0. What it raises is told and becomes a code."""
+    raise typer.Exit(_run(work, as_json) or DONE)
+
+
+def _run(work: Coroutine[Any, Any, int | None], as_json: bool) -> int | None:
+    try:
+        return asyncio.run(work)
+    except CommandFailed as failure:
+        tell(failure.message, way_out=failure.way_out, as_json=as_json)
+        return failure.code
+    except Refusal as refusal:
+        tell_refusal(refusal, as_json=as_json)
+        return FAILED
+    except PayloadInvalid as error:
+        tell(f"{error.path}: {error.message}" if error.path else error.message, as_json=as_json)
+        return FAILED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def tell(message: str, *, way_out: str = "", as_json: bool = False) -> None:
+    """One failure without a reason of the contract."""
+    if as_json:
+        sys.stderr.write(dumped({"error": {"message": message, **({"way_out": way_out} if way_out else {})}}) + "\n")
+        return
+    _line("error", message)
+    if way_out:
+        _line("  →", way_out, "yellow")
+
+
+def tell_refusal(refusal: Refusal, *, as_json: bool = False) -> None:
+    """A coded refusal: reason, fields, way out."""
+    way_out = WAYS_OUT.get(refusal.reason, "")
+    if as_json:
+        error = {
+            "code": refusal.code,
+            "reason": refusal.reason,
+            "message": refusal.message,
+            "metadata": refusal.metadata,
+            "violations": [{"path": v.path, "code": v.code, "message": v.message} for v in refusal.violations],
+        }
+        sys.stderr.write(dumped({"error": error}) + "\n")
+        return
+    _line("error", f"{refusal.message} ({refusal.reason})")
+    for violation in refusal.violations:
+        if (violation.path, violation.message) != ("", refusal.message):
+            tell_violation(violation)
+    if refusal.retry_after_ms:
+        _line("  →", f"it may work again in {refusal.retry_after_ms / 1000:g} s", "yellow")
+    if way_out:
+        _line("  →", way_out, "yellow")
+
+
+def tell_violation(violation: Violation) -> None:
+    """One field of a refusal."""
+    console(sys.stderr).print(
+        f"  [bold]{_escape(violation.path)}[/]: {_escape(violation.message)} [dim]{_escape(violation.code)}[/]"
+    )
+
+
+def _line(head: str, text: str, style: str = "bold red") -> None:
+    console(sys.stderr).print(f"[{style}]{head}[/] {_escape(text)}")
+
+
+def _escape(text: str) -> str:
+    return clean(text).replace("[", r"\[")
