@@ -16,6 +16,11 @@ from ductord.db.ids import new_id
 from ductord.db.migrate import migrate
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite`: files that tests compare with are written anew from what the tests see."""
+    parser.addoption("--rewrite", action="store_true", help="write scenario transcripts and generated documents anew")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Database:
     """A migrated database of one test. `dsn(role)` logs in as a service's role; `owner` owns the schema and bypasses nothing by accident."""

@@ -1,0 +1,173 @@
+"""What the shell must be able to rely on: outputs asked for at once, late facts put away, a tick that costs what changed."""
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ductord.engine.decide import decide
+from ductord.engine.expressions import programs_for
+from ductord.engine.foreseen import foreseen
+from ductord.engine.graph import graph_of
+from ductord.engine.steps import SUPPORTED
+from ductord.model.decision import Decision, Missing
+from ductord.model.effects import ClearTimers, CloseAttempt, QueueTask
+from ductord.model.enums import AttemptStatus, EdgeType, Outcome, StepType, TimerKind
+from ductord.model.inbox import AttemptReport, Inbox, TimerDue
+from ductord.model.manifest import ActionSpec, Edge, Expression, Manifest, Step, Template
+from ductord.model.run import OutputRef, Run, RunStart
+from tests.support.world import START
+
+_START = RunStart(
+    tenant_id="t", run_id="r", definition_id="d", version_id="v", version=1, family_slug="f", create_time=START
+)
+
+
+def _manifest(steps: int, edges: list[tuple[int, int]], **of_step: dict[int, Any]) -> Manifest:
+    return Manifest(
+        format_version=1,
+        engine_level=1,
+        family_slug="f",
+        steps=tuple(
+            Step(
+                ref=f"s{i}",
+                type=StepType.ACTION,
+                incoming=tuple(e for e, (_, target) in enumerate(edges) if target == i),
+                outgoing=tuple(e for e, (source, _) in enumerate(edges) if source == i),
+                action=ActionSpec(action="core:echo", args=of_step.get("args", {}).get(i, Template())),
+                **{
+                    field: by_step[i]
+                    for field, by_step in of_step.items()
+                    if field not in ("args", "condition") and i in by_step
+                },
+            )
+            for i in range(steps)
+        ),
+        edges=tuple(
+            Edge(source=source, target=target, type=EdgeType.SUCCESS, condition=of_step.get("condition", {}).get(e))
+            for e, (source, target) in enumerate(edges)
+        ),
+        entrypoints=tuple(i for i in range(steps) if all(target != i for _, target in edges)),
+    )
+
+
+def _report(ref: str, attempt: int = 1, *, output: bool = True) -> AttemptReport:
+    reference = OutputRef(attempt=attempt, size=1, hash="h") if output else None
+    return AttemptReport(step_ref=ref, attempt=attempt, outcome=Outcome.SUCCEEDED, report_time=START, output=reference)
+
+
+def _decided(manifest: Manifest, run: Run | None, **inbox: Any) -> Decision:
+    decision = decide(manifest, programs_for(manifest), run, Inbox(start=_START, **inbox), START)
+    assert isinstance(decision, Decision)
+    return decision
+
+
+def _after(manifest: Manifest, *refs: str) -> Run:
+    """The run after the successes of these steps, one tick each."""
+    run = _decided(manifest, None).run
+    for ref in refs:
+        run = _decided(manifest, run, reports=(_report(ref),), outputs={r: {"n": 1} for r in refs}).run
+    assert run is not None
+    return run
+
+
+def _reads(*refs: str) -> Template:
+    tree = {ref: f'${{{{ STEPS["{ref}"].output.n }}}}' for ref in refs}
+    return Template(tree=tree, static=False, names=("STEPS",), steps=refs)
+
+
+def test_everything_that_is_missing_is_asked_for_at_once() -> None:
+    """A condition reads s0, the steps behind it read s0 and s1: one `Missing` names all, the second call decides."""
+    condition = Expression(source='STEPS["s0"].output.n == 1', names=("STEPS",), steps=("s0",))
+    guarded = _manifest(
+        5,
+        [(0, 1), (1, 2), (2, 3), (2, 4)],
+        condition={2: condition},
+        args={3: _reads("s0", "s1"), 4: _reads("s2")},
+    )
+    run = _after(guarded, "s0", "s1")
+    inbox = Inbox(start=_START, reports=(_report("s2"),), outputs={"s2": {"n": 3}})
+    first = decide(guarded, programs_for(guarded), run, inbox, START)
+    assert first == Missing(steps=frozenset({"s0", "s1"}))
+    assert foreseen(guarded, run, ["s2"]) == {"s0", "s1", "s2"}
+    given = {"s0": {"n": 1}, "s1": {"n": 2}, "s2": {"n": 3}}
+    second = _decided(guarded, run, reports=(_report("s2"),), outputs=given)
+    inputs = {e.step_ref: e.input for e in second.effects if isinstance(e, QueueTask)}
+    assert inputs == {"s3": {"s0": 1, "s1": 2}, "s4": {"s2": 3}}
+
+
+def test_a_step_without_output_is_never_missing() -> None:
+    manifest = _manifest(
+        2, [(0, 1)], args={1: Template(tree='${{ STEPS["s0"].output }}', static=False, names=("STEPS",), steps=("s0",))}
+    )
+    run = _decided(manifest, None).run
+    decision = _decided(manifest, run, reports=(_report("s0", output=False),))
+    assert [e.input for e in decision.effects if isinstance(e, QueueTask)] == [None]
+
+
+def test_g8_facts_that_are_too_late_are_put_away() -> None:
+    """No fact stays unapplied: a stale report closes its attempt, a timer that was shown is cleared; the run does not change."""
+    manifest = _manifest(2, [(0, 1)])
+    run = _after(manifest, "s0")
+    timer = TimerDue(kind=TimerKind.TOTAL_TIMEOUT, step_ref="s0", due_time=START)
+    decision = _decided(manifest, run, reports=(_report("s0"),), timers=(timer,))
+    assert decision == Decision(
+        effects=(
+            CloseAttempt(step_ref="s0", attempt=1, status=AttemptStatus.SUCCEEDED),
+            ClearTimers(step_ref="s0", kind=TimerKind.TOTAL_TIMEOUT),
+        )
+    )
+    ended = _after(manifest, "s0", "s1")
+    assert ended.status.terminal
+    decision = _decided(manifest, ended, reports=(_report("s1"),), timers=(timer,))
+    assert not decision.events
+    assert decision.effects[1:] == (ClearTimers(),)
+    assert _decided(manifest, ended) == Decision()
+
+
+def test_a_timer_that_is_not_due_is_left_alone() -> None:
+    manifest = _manifest(1, [], total_timeout_ms={0: 1_000})
+    started = _decided(manifest, None)
+    due = next(e.due_time for e in started.effects if not isinstance(e, QueueTask))
+    timer = TimerDue(kind=TimerKind.TOTAL_TIMEOUT, step_ref="s0", due_time=due)
+    assert _decided(manifest, started.run, timers=(timer,)) == Decision()
+
+
+def _lines(manifest: Manifest, run: Run, ref: str) -> int:
+    """How many lines of Python one tick executes: a measure of its work that no busy machine disturbs."""
+    lines = 0
+
+    def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    inbox = Inbox(start=_START, reports=(_report(ref),))
+    programs = programs_for(manifest)
+    graph_of(manifest)  # worked out once per manifest, not per tick
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        decide(manifest, programs, run, inbox, START)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.parametrize("steps", [50, 500])
+def test_a_tick_costs_what_changed_not_the_graph(steps: int) -> None:
+    small = _manifest(10, [(i, i + 1) for i in range(9)])
+    large = _manifest(steps, [(i, i + 1) for i in range(steps - 1)])
+    assert _lines(large, _after(large, "s0", "s1"), "s2") == _lines(small, _after(small, "s0", "s1"), "s2")
+
+
+def test_a_wide_join_is_not_scanned_whole_for_every_arrival() -> None:
+    """500 steps into one: an arrival while another edge is open costs the same as in a join of ten."""
+    narrow, wide = (_manifest(n + 1, [(i, n) for i in range(n)]) for n in (10, 499))
+    assert _lines(wide, _after(wide, "s1"), "s2") == _lines(narrow, _after(narrow, "s1"), "s2")
+
+
+def test_every_step_type_that_is_supported_has_its_file() -> None:
+    for step_type, kind in SUPPORTED.items():
+        assert kind.start.__module__ == f"ductord.engine.steps.{step_type}"
