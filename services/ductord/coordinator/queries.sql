@@ -144,11 +144,17 @@ join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.r
     and p.kind = x.kind and p.attempt = x.retry_of;
 
 -- name: request_cancels
-update eec_workflow_step_attempt a
-set cancel_requested_time = $7
-from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
-where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
-  and a.attempt = x.attempt and a.status = 'open' and a.cancel_requested_time is null;
+-- A leased attempt is told at its next heartbeat. One that nobody works on is revoked at once: there is nobody to wait for, and its run is woken to judge it.
+with asked as (
+    update eec_workflow_step_attempt a
+    set cancel_requested_time = $7, report_time = case when a.lease_secret is null then $7 else a.report_time end,
+        outcome = case when a.lease_secret is null then 'revoked' else a.outcome end
+    from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
+    where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+      and a.attempt = x.attempt and a.status = 'open' and a.report_time is null and a.cancel_requested_time is null
+    returning a.tenant_id, a.run_id, a.outcome
+)
+insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from asked where outcome = 'revoked';
 
 -- name: set_timers
 insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, item_index, due_time)
