@@ -15,6 +15,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from ductor.workflow.v1.common_pb2 import PAYLOAD_FORMAT_JSON
 from ductord.gateway.faults import (
     NOTHING,
     STEP_TYPE_NOT_SUPPORTED,
@@ -31,6 +32,15 @@ from ductord.rpc.errors import of_payload
 
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it was read. `spliced`: the answer's payloads are written in place, since the caller did not ask for twins by name."""
+
+    message: Message
+    spliced: bool = True
+    twins: dict[str, str] = {}
+    """See `Reading.twins`."""
 
 
 class Field:
@@ -164,6 +174,14 @@ class Reader:
         except (msgspec.DecodeError, RecursionError):
             _explain(body)
             raise malformed("the body is not JSON") from None
+
+    def asked(self, reader: MessageReader, fields: dict[str, Any], reading: Reading) -> Asked:
+        """The request of these fields. Answers are always asked for by their twins, which are exact. Raises `Refusal` if there are faults."""
+        reading.finish()
+        spliced = fields.get("payload_format") != PAYLOAD_FORMAT_JSON
+        if "payload_format" in reader.fields:
+            fields["payload_format"] = PAYLOAD_FORMAT_JSON
+        return Asked(message=reader.make(**fields), spliced=spliced, twins=reading.twins)
 
     def _field(self, descriptor: FieldDescriptor) -> Field:
         field = Field(descriptor, self.dialect)

@@ -1,0 +1,48 @@
+"""The gateway: REST, Connect and gRPC-Web on one HTTP port, forwarded to the services through their generated stubs. It has no database and keeps no state."""
+
+import functools
+import logging
+from collections.abc import Sequence
+
+from ductord.gateway.backends import BACKENDS, Backend, Backends
+from ductord.gateway.bodies import Event, Receive, Send
+from ductord.gateway.connect import ConnectDoor
+from ductord.gateway.exchange import Exchange
+from ductord.gateway.rest import RestDoor
+from ductord.gateway.traffic import Traffic
+from ductord.rpc.host import Scope, Service
+
+_log = logging.getLogger("ductor.gateway")
+
+
+class Gateway:
+    """The ASGI application."""
+
+    def __init__(self, backends: Backends, traffic: Traffic, *, request_max_bytes: int) -> None:
+        self._rest = RestDoor(backends, request_max_bytes=request_max_bytes)
+        self._connect = ConnectDoor(backends, request_max_bytes=request_max_bytes)
+        self._traffic = traffic
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope["headers"])
+        with self._traffic.counted(exchange):
+            if self._connect.claims(scope["path"]):
+                await self._connect.serve(scope, receive, send, exchange)
+            else:
+                await self._rest(scope, receive, send, exchange)
+
+
+async def start(scope: Scope, table: Sequence[Backend] = BACKENDS) -> None:
+    """Open a channel to every service of the table and serve HTTP. Ready when all of them serve."""
+    channels = {backend.target: scope.channel(backend.target) for backend in table}
+    backends = Backends(channels, table)
+    for backend in table:
+        scope.ready_when(backend.target, functools.partial(backends.check, backend))
+    traffic = Traffic(scope.metrics, access_log=scope.settings.access_log)
+    scope.http(Gateway(backends, traffic, request_max_bytes=scope.settings.request_max_bytes))
+
+
+SERVICE = Service(name="gateway", start=start)
