@@ -45,7 +45,7 @@ class TriggerEcho(trigger_grpc.WorkflowTriggerServiceServicer):
         self.let_go = asyncio.Event()
         self.cancelled = asyncio.Event()
 
-    async def TriggerWorkflow(self, request: Trigger, context: Any) -> trigger_pb2.TriggerWorkflowResponse:
+    async def TriggerWorkflow(self, request: Trigger, context: Any) -> trigger_pb2.TriggerWorkflowResponse:  # noqa: N802
         self.callers.append(caller())
         match request.definition_id:
             case "missing":
@@ -87,7 +87,7 @@ class ReadsEcho(workflow_service_pb2_grpc.WorkflowServiceServicer):
     def __init__(self) -> None:
         self.outages = 0
 
-    async def GetRun(self, request: Any, context: Any) -> workflow_service_pb2.GetRunResponse:
+    async def GetRun(self, request: Any, context: Any) -> workflow_service_pb2.GetRunResponse:  # noqa: N802
         if self.outages:
             self.outages -= 1
             raise Trouble
@@ -99,12 +99,12 @@ class ReadsEcho(workflow_service_pb2_grpc.WorkflowServiceServicer):
 class TasksEcho(task_service_pb2_grpc.TaskServiceServicer):
     """Says in whose name it was called."""
 
-    async def PollTasks(self, request: Any, context: Any) -> task_service_pb2.PollTasksResponse:
+    async def PollTasks(self, request: Any, context: Any) -> task_service_pb2.PollTasksResponse:  # noqa: N802
         return task_service_pb2.PollTasksResponse(
             tasks=[task_service_pb2.Task(tenant_id=caller().tenant_id or "(all)", traceparent=caller().traceparent)]
         )
 
-    async def CompleteTasks(self, request: Any, context: Any) -> task_service_pb2.CompleteTasksResponse:
+    async def CompleteTasks(self, request: Any, context: Any) -> task_service_pb2.CompleteTasksResponse:  # noqa: N802
         return task_service_pb2.CompleteTasksResponse(
             results=[
                 task_service_pb2.TaskCompletionResult(message=c.failure.message or c.success.output_json)
@@ -151,6 +151,13 @@ async def refusal_of(call: Callable[[], Any]) -> Refusal:
     raise AssertionError("the call was not refused")
 
 
+async def until(condition: Callable[[], Any], limit_s: float = 10) -> None:
+    """Wait for something that has no event to wait for (a log line, a counter)."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110  # that is what it is for
+            await asyncio.sleep(0.002)
+
+
 def loopback(**given: Any) -> Settings:
     """Settings of a process on ports that the system picks."""
     return Settings(**{"grpc_address": "127.0.0.1:0", "http_address": "127.0.0.1:0", "drain_ms": 2_000, **given})
@@ -162,5 +169,6 @@ async def echoing(**given: Any) -> AsyncIterator[Echo]:
     echo = Echo()
     settings = loopback(**given)
     async with hosting([echo.service], settings) as echo.host:
-        async with open_channel(echo.host.grpc_address.reachable, settings) as echo.channel:
-            yield echo
+        echo.channel = open_channel(echo.host.grpc_address.reachable, settings)
+        yield echo
+        await echo.channel.close()

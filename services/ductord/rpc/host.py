@@ -135,6 +135,7 @@ class Host:
         self.operations = Operations(self.health, self.metrics)
         self.grpc_address: Address
         self.http_address: Address | None = None
+        self._http: HttpServer | None = None
         self._names = {service.name for service in services}
         self._scopes = [(service, Scope(service, self, self.health.add(service.name))) for service in services]
 
@@ -161,14 +162,14 @@ class Host:
         if self.settings.http is not None:
             http = HttpServer(self.operations.app, self.settings.http)
             self.http_address = await http.start()
-            stack.push_async_callback(http.stop, RPC_GRACE_S)
+            self._http = http
         for _, scope in self._scopes:
             for loop in scope._loops:
                 loop.start()
         self.health.open = True
 
     async def _stop(self) -> None:
-        """Drain, then loops, then RPCs. `_close` follows."""
+        """Drain, then loops, then HTTP, which may call RPCs of this process, then RPCs. `_close` follows."""
         self.health.open = False
         self.draining.set()
         limit = self.settings.drain_ms / 1000
@@ -181,7 +182,10 @@ class Host:
         await asyncio.gather(
             *(self._bounded(loop.name, loop.stop(max(deadline - clock(), 0.1)), limit + 2) for loop in loops)
         )
-        await self.server.stop(0 if self.hurry.is_set() else RPC_GRACE_S)
+        grace = 0 if self.hurry.is_set() else RPC_GRACE_S
+        if self._http is not None:
+            await self._http.stop(grace)
+        await self.server.stop(grace)
 
     async def _close(self, scope: Scope) -> None:
         for close in reversed(scope._closes):
