@@ -72,13 +72,21 @@ class Books:
         self._manifests[version_id] = manifest
         return version_id
 
-    async def start(self, version_id: str, *, tenant: str = TENANT, input_: str = "{}", wake: bool = True) -> str:
+    async def start(
+        self,
+        version_id: str,
+        *,
+        tenant: str = TENANT,
+        input_: str = "{}",
+        wake: bool = True,
+        subject: tuple[str, str] = ("", ""),
+    ) -> str:
         """A run start and its wake-up, as trigger writes them; the run id."""
         run_id = new_id()
         await self.owner.execute(
             "insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, input,"
-            " root_run_id, journey_id) values ($1, $2, $3, $3, 1, 'chain', $3, $4, $2, $2)",
-            tenant, run_id, version_id, input_,
+            " root_run_id, journey_id, subject_type, subject_id) values ($1, $2, $3, $3, 1, 'chain', $3, $4, $2, $2, $5, $6)",
+            tenant, run_id, version_id, input_, *subject,
         )  # fmt: skip
         if wake:
             await self.wake(run_id, tenant=tenant)
@@ -102,7 +110,8 @@ class Books:
             """
             with reported as (
                 update eec_workflow_step_attempt
-                set report_time = eec_now(), outcome = $2, output = case when $2 = 'succeeded' then ($3::text)::json end, output_size = length($3::text), output_hash = 'h',
+                set report_time = eec_now(), outcome = $2, output = case when $2 = 'succeeded' then ($3::text)::json end,
+                    output_size = length($3::text), output_hash = 'h',
                     error_code = $4, error_message = $4, start_time = coalesce(start_time, eec_now()), lease_secret = coalesce(lease_secret, 'x')
                 where status = 'open' and report_time is null and due_time <= eec_now() and ($1::uuid is null or run_id = $1)
                 returning tenant_id, run_id),
