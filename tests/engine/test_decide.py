@@ -1,11 +1,13 @@
 """What the shell must be able to rely on: outputs asked for at once, late facts put away, a tick that costs what changed."""
 
+import gc
 import sys
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from ductord.engine import graph
 from ductord.engine.decide import decide
 from ductord.engine.expressions import programs_for
 from ductord.engine.foreseen import foreseen
@@ -171,3 +173,12 @@ def test_a_wide_join_is_not_scanned_whole_for_every_arrival() -> None:
 def test_every_step_type_that_is_supported_has_its_file() -> None:
     for step_type, kind in SUPPORTED.items():
         assert kind.start.__module__ == f"ductord.engine.steps.{step_type}"
+
+
+def test_what_is_worked_out_for_a_manifest_dies_with_it() -> None:
+    """A coordinator that has seen many versions keeps nothing of those that it has forgotten."""
+    before = len(graph._memo)
+    for _ in range(10):
+        _after(_manifest(2, [(0, 1)]), "s0")
+    gc.collect()
+    assert len(graph._memo) <= before

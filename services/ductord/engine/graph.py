@@ -1,13 +1,13 @@
 """What follows from a manifest alone, worked out once: look-ups by ref, leaves, who reads what.
 
-Nothing here depends on a run. The memo is keyed by identity and keeps its manifests alive, so an id is never reused while it is in it.
+Nothing here depends on a run. The memo is keyed by identity and forgets a manifest when it dies, before its identity can be another's; so a
+graph must never refer to its manifest.
 """
 
+import weakref
 from collections.abc import Iterable
 
 from ductord.model.manifest import Expression, Manifest, Step
-
-_KEPT = 512
 
 
 class Graph:
@@ -46,18 +46,16 @@ class Graph:
 
 
 def graph_of(manifest: Manifest) -> Graph:
-    """The graph of a manifest, from a bounded memo (oldest out)."""
-    kept = _memo.get(id(manifest))
-    if kept is not None:
-        return kept[1]
-    graph = Graph(manifest)
-    while len(_memo) >= _KEPT:
-        _memo.pop(next(iter(_memo)), None)
-    _memo[id(manifest)] = (manifest, graph)
+    """The graph of a manifest, worked out at the first call and kept as long as the manifest lives."""
+    key = id(manifest)
+    graph = _memo.get(key)
+    if graph is None:
+        graph = _memo[key] = Graph(manifest)
+        weakref.finalize(manifest, _memo.pop, key, None).atexit = False
     return graph
 
 
-_memo: dict[int, tuple[Manifest, Graph]] = {}
+_memo: dict[int, Graph] = {}
 
 
 def _start_reads(step: Step) -> tuple[str, ...]:

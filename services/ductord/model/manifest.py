@@ -98,7 +98,7 @@ class Checkpoint(_Value, frozen=True, kw_only=True):
     steps: tuple[int, ...]
 
 
-class Manifest(_Value, frozen=True, kw_only=True):
+class Manifest(_Value, frozen=True, kw_only=True, weakref=True):
     """A compiled definition. `steps` are in Kahn order, `entrypoints` the indexes without incoming edges, in that order."""
 
     format_version: int

@@ -1,0 +1,173 @@
+"""A `World` in memory: the pure engine with its rows, and nothing else. Fast enough to play every story at every test run."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from ductord.engine.compile import compile_definition
+
+from ductord.engine.expressions import Programs, programs_for
+from ductord.model.enums import AttemptStatus, Outcome
+from ductord.model.manifest import Manifest
+from ductord.model.run import Fault, RunStart
+from tests.support.actions import CATALOG
+from tests.support.rows import Attempt, Rows
+from tests.support.world import (
+    HEARTBEAT_MS,
+    START,
+    Failure,
+    OpenTask,
+    Snapshot,
+    Success,
+    Task,
+    Timer,
+    Transition,
+)
+
+
+class MemoryWorld:
+    """One definition, one run."""
+
+    def __init__(self) -> None:
+        self._now = START
+        self._manifest: Manifest | None = None
+        self._programs: Programs | None = None
+        self._rows: Rows | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the story's definition."""
+        assert self._manifest is not None
+        return self._manifest
+
+    async def define(self, definition: Mapping[str, Any]) -> None:
+        self._manifest = compile_definition(definition, actions=CATALOG)
+        self._programs = programs_for(self._manifest)
+
+    async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
+        assert self._manifest is not None
+        assert self._programs is not None
+        assert self._rows is None, "a story has one run"
+        start = RunStart(
+            tenant_id="story",
+            run_id="00000000-0000-7000-8000-000000000001",
+            definition_id="00000000-0000-7000-8000-00000000000d",
+            version_id="00000000-0000-7000-8000-00000000000e",
+            version=1,
+            family_slug=self._manifest.family_slug,
+            create_time=self._now,
+            subject_type=subject_type,
+            subject_id=subject_id,
+            payload=payload,
+        )
+        self._rows = Rows(self._manifest, self._programs, start)
+
+    async def tick(self) -> list[Transition]:
+        rows = self._running
+        rows.sweep(self._now)
+        transitions = []
+        while (transition := rows.tick(self._now)) is not None:
+            transitions.append(transition)
+        return transitions
+
+    async def lease(self, step_ref: str | None) -> list[Task]:
+        leased = sorted(self._running.leasable(self._now, step_ref), key=lambda a: (a.task.step_ref, a.task.attempt))
+        for row in leased:
+            self._running.lease(row, self._now)
+        return [
+            Task(
+                step_ref=row.task.step_ref,
+                attempt=row.task.attempt,
+                action=row.task.action,
+                input=row.input,
+                idempotency_key=row.task.idempotency_key,
+                details=row.previous_details,
+            )
+            for row in leased
+        ]
+
+    async def complete(self, step_ref: str, attempt: int, report: Success | Failure) -> str:
+        row = self._row(step_ref, attempt)
+        row.living = False
+        if isinstance(report, Success):
+            if not self._running.report(row, Outcome.SUCCEEDED, self._now):
+                return "LEASE_LOST"
+            row.output, row.has_output = report.output, True
+            return "ok"
+        if not self._running.report(row, Outcome.FAILED, self._now):
+            return "LEASE_LOST"
+        row.fault = Fault(code=report.code, message=report.message)
+        row.non_retryable, row.retry_after_ms = report.non_retryable, report.retry_after_ms
+        return "ok"
+
+    async def release(self, step_ref: str, attempt: int) -> str:
+        row = self._row(step_ref, attempt)
+        row.living = False
+        return "ok" if self._running.report(row, Outcome.RELEASED, self._now) else "LEASE_LOST"
+
+    async def beat(self, step_ref: str, attempt: int, details: Any) -> str:
+        return self._running.beat(self._row(step_ref, attempt), self._now, details)
+
+    async def die(self, step_ref: str, attempt: int) -> None:
+        self._row(step_ref, attempt).living = False
+
+    async def advance(self, ms: int) -> None:
+        end = self._now + timedelta(milliseconds=ms)
+        rows = self._rows
+        while self._now < end:
+            self._now = min(end, self._now + timedelta(milliseconds=HEARTBEAT_MS))
+            for row in rows.attempts.values() if rows else ():
+                if row.living:
+                    rows.beat(row, self._now)
+
+    async def now(self) -> datetime:
+        return self._now
+
+    async def show(self) -> Snapshot:
+        rows = self._running
+        refs = tuple(step.ref for step in rows.manifest.steps)
+        return Snapshot(
+            run=rows.run,
+            refs=refs,
+            tasks=tuple(
+                self._open(row) for key, row in sorted(rows.attempts.items()) if row.status is AttemptStatus.OPEN
+            ),
+            timers=tuple(
+                Timer(kind=kind, step_ref=ref, due_time=due)
+                for (kind, ref), due in sorted(rows.timers.items(), key=lambda item: (item[1], item[0]))
+            ),
+            checkpoints={
+                name: (status, {ref: rows.attempts[ref, attempt].output for ref, attempt in refs.items()})
+                for name, (status, refs) in sorted(rows.checkpoints.items())
+            },
+            has_result=rows.result is not None,
+            result=self._result(rows),
+        )
+
+    def _result(self, rows: Rows) -> Any:
+        if rows.result is None or rows.result.refs is None:
+            return rows.result.output if rows.result else None
+        return {ref: rows.attempts[ref, attempt].output for ref, attempt in rows.result.refs.items()}
+
+    def _open(self, row: Attempt) -> OpenTask:
+        if row.outcome is not None:
+            state = "reported"
+        elif row.lease:
+            state = "leased"
+        else:
+            state = "queued" if row.task.due_time <= self._now else "held"
+        return OpenTask(
+            step_ref=row.task.step_ref,
+            attempt=row.task.attempt,
+            state=state,
+            due_time=row.task.due_time,
+            asked=row.asked,
+        )
+
+    def _row(self, step_ref: str, attempt: int) -> Attempt:
+        return self._running.attempts[step_ref, attempt]
+
+    @property
+    def _running(self) -> Rows:
+        assert self._rows is not None, "the story has triggered no run"
+        return self._rows

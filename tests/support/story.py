@@ -1,0 +1,231 @@
+"""Scenario files: how they are read and played. The language is in tests/scenarios/README.md.
+
+A file is prose (`#` lines), commands, a line of dashes, and the transcript that the commands give. Playing a story knows only the `World`
+protocol, so the same file tells the same story in every world.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from ductord.engine.compile import compile_definition
+
+from ductord.model.errors import Refusal
+from ductord.model.manifest import Manifest
+from tests.support import transcript
+from tests.support.actions import CATALOG
+from tests.support.world import Failure, Success, Task, World
+
+_DASHES = "----"
+_EDGE = re.compile(r"(\S+)\s+-(\w+)->\s+(\S+)\s*(.*)")
+_DURATION = re.compile(r"(\d+)(ms|s|m|h)")
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One command: its line as written, and the indented lines below it."""
+
+    line: str
+    block: tuple[str, ...] = ()
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario file. `head` is everything above the dashes, as text."""
+
+    path: Path
+    head: str
+    commands: tuple[Command, ...]
+    expected: str
+
+    def text(self, played: str) -> str:
+        """The file with this transcript."""
+        return f"{self.head}{_DASHES}\n{played}"
+
+
+def read(path: Path) -> Story:
+    """Read a scenario file."""
+    head, _, expected = path.read_text().partition(f"\n{_DASHES}\n")
+    head = head.rstrip("\n") + "\n\n"
+    commands: list[Command] = []
+    for line in head.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line[0].isspace():
+            last = commands.pop()
+            commands.append(Command(line=last.line, block=(*last.block, line.strip())))
+        else:
+            commands.append(Command(line=line.strip()))
+    return Story(path=path, head=head, commands=tuple(commands), expected=expected)
+
+
+async def play(story: Story, world: World) -> str:
+    """Play a story in a world; the transcript."""
+    stage = _Stage(world, story.path.stem)
+    lines: list[str] = []
+    for command in story.commands:
+        if command.line != "define":
+            lines.append(f"> {command.line}")
+        lines += [f"  {line}" for line in await stage.play(command)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+class _Stage:
+    """A story being played: the verbs."""
+
+    def __init__(self, world: World, slug: str) -> None:
+        self._world = world
+        self._slug = slug.replace(".", "_").lower()
+        self._manifest: Manifest | None = None
+        self._attempts: dict[str, int] = {}
+        self._keys: dict[str, tuple[str, int]] = {}
+
+    async def play(self, command: Command) -> list[str]:
+        verb, _, rest = command.line.partition(" ")
+        match verb:
+            case "define":
+                return await self._define(command.block)
+            case "trigger":
+                payload, options = _payload_and_options(rest)
+                await self._world.trigger(payload, options.get("subject_type", ""), options.get("subject_id", ""))
+                return []
+            case "tick":
+                assert self._manifest is not None
+                transitions = await self._world.tick()
+                return [line for t in transitions for line in transcript.transition(self._manifest, t)]
+            case "lease":
+                return await self._lease(rest.strip() or None)
+            case "advance":
+                await self._world.advance(_milliseconds(rest))
+                return []
+            case "show":
+                assert self._manifest is not None
+                return transcript.snapshot(await self._world.show(), self._manifest)
+            case _:
+                return await self._work(verb, rest)
+
+    async def _define(self, block: tuple[str, ...]) -> list[str]:
+        definition = parse_definition(block, self._slug)
+        try:
+            await self._world.define(definition)
+        except Refusal as refusal:
+            return [f"{v.code} {v.path}: {v.message}" for v in refusal.violations] or [str(refusal)]
+        self._manifest = compile_definition(definition, actions=CATALOG)
+        return []
+
+    async def _lease(self, ref: str | None) -> list[str]:
+        lines = []
+        for task in await self._world.lease(ref):
+            lines.append(transcript.task(task, self._take(task)))
+        return lines or ["no task"]
+
+    def _take(self, task: Task) -> str:
+        """Remember a leased task; a short name of its idempotency key: its number among the step's keys."""
+        self._attempts[task.step_ref] = task.attempt
+        fresh = 1 + sum(1 for ref, _ in self._keys.values() if ref == task.step_ref)
+        ref, number = self._keys.setdefault(task.idempotency_key, (task.step_ref, fresh))
+        return f"key {number}" if ref == task.step_ref else f"key {number} of {ref}"
+
+    async def _work(self, verb: str, rest: str) -> list[str]:
+        """A worker's verb. It is about the step's last leased attempt, or the one given as `ref#n`; what is only queued is leased first."""
+        target, _, rest = rest.strip().partition(" ")
+        ref, _, number = target.partition("#")
+        if not number and verb != "beat":
+            for task in await self._world.lease(ref):
+                self._take(task)
+        if not number and ref not in self._attempts:
+            return ["no task"]
+        attempt = int(number) if number else self._attempts[ref]
+        payload, options = _payload_and_options(rest)
+        match verb:
+            case "ok":
+                output = payload if rest.strip() else {}
+                answer = await self._world.complete(ref, attempt, Success(output=output))
+            case "fail":
+                answer = await self._world.complete(ref, attempt, _failure(options))
+            case "release":
+                answer = await self._world.release(ref, attempt)
+            case "beat":
+                answer = await self._world.beat(ref, attempt, payload)
+            case "die":
+                await self._world.die(ref, attempt)
+                return []
+            case _:
+                raise ValueError(f"unknown verb: {verb}")
+        if verb != "beat" and self._attempts.get(ref) == attempt:
+            del self._attempts[ref]  # its worker is through with it
+        return [] if answer in ("ok", "continue") else [answer]
+
+
+def parse_definition(block: tuple[str, ...], slug: str) -> dict[str, Any]:
+    """The definition that a `define` block spells: `step REF field=value…`, `A -type-> B field=value…`, `checkpoint NAME: a, b`, `FIELD VALUE`."""
+    definition: dict[str, Any] = {"family_slug": slug, "steps": [], "edges": []}
+    for line in block:
+        word, _, rest = line.partition(" ")
+        if edge := _EDGE.fullmatch(line):
+            source, kind, target, fields = edge.groups()
+            definition["edges"].append({"source_ref": source, "target_ref": target, "type": kind, **_fields(fields)})
+        elif word == "step":
+            ref, _, fields = rest.strip().partition(" ")
+            step = {"ref": ref, "type": "action", **_fields(fields)}
+            if step["type"] == "action":
+                step.setdefault("action", "core:echo")
+            definition["steps"].append(step)
+        elif word == "checkpoint":
+            name, _, refs = rest.partition(":")
+            checkpoint = {"name": name.strip(), "step_refs": [ref.strip() for ref in refs.split(",")]}
+            definition.setdefault("checkpoints", []).append(checkpoint)
+        else:
+            definition[word] = _value(rest.strip())[0]
+    return definition
+
+
+def _failure(options: dict[str, Any]) -> Failure:
+    after = options.get("retry_after")
+    return Failure(
+        code=options.get("code", "UNKNOWN"),
+        message=options.get("message", ""),
+        non_retryable=options.get("non_retryable", False),
+        retry_after_ms=None if after is None else _milliseconds(after),
+    )
+
+
+def _payload_and_options(text: str) -> tuple[Any, dict[str, Any]]:
+    text = text.strip()
+    if not text or (re.match(r"[a-z_]+(=|\s|$)", text) and not re.match(r"(null|true|false)\b", text)):
+        return None, _fields(text)
+    payload, rest = _value(text)
+    return payload, _fields(rest)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    text = text.strip()
+    while text:
+        match = re.match(r"([a-z_]+)(=?)", text)
+        if match is None:
+            raise ValueError(f"not field=value: {text}")
+        text = text[match.end() :]
+        fields[match.group(1)], text = _value(text) if match.group(2) else (True, text)
+        text = text.strip()
+    return fields
+
+
+def _value(text: str) -> tuple[Any, str]:
+    """One value at the start of the text, and what follows: JSON if it can be, else a word."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError:
+        end = 0
+    if end and (end == len(text) or text[end].isspace()):
+        return value, text[end:]
+    word, _, rest = text.partition(" ")
+    return word, rest
+
+
+def _milliseconds(text: str) -> int:
+    parts = _DURATION.findall(text)
+    if "".join(n + unit for n, unit in parts) != text.strip():
+        raise ValueError(f"not a duration: {text}")
+    return sum(int(n) * _UNITS[unit] for n, unit in parts)
