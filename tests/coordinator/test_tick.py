@@ -170,7 +170,7 @@ async def test_il_06_run_locks_are_64_bits_and_not_shared(books: Books, ticker: 
 async def test_errors_of_everybody_are_not_a_runs_fault(books: Books, ticker: Ticker) -> None:
     """PG-01: an outage raises and quarantines nobody; the wake-ups are still there for the next tick."""
     run_id = await books.start(await books.publish(chain(1)))
-    await books.owner.execute("select pg_terminate_backend($1)", ticker.connection.get_server_pid())
+    await books.owner.execute("select pg_terminate_backend($1, 5000)", ticker.connection.get_server_pid())
     with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError)):
         await ticker.tick()
     assert await books.owner.fetchval("select count(*) from eec_workflow_quarantine") == 0
