@@ -150,7 +150,7 @@ class _Reader:
         not_finite = _NOT_FINITE.match(self._text, index)
         if not_finite is not None:
             self.refuse("NUMBER_OUT_OF_RANGE", f"{not_finite.group()} is a number that JSON does not have", index)
-            return 0, not_finite.end()
+            return 1, not_finite.end()
         number = _NUMBER.match(self._text, index)
         if number is None:
             raise _Stop("JSON_SYNTAX", "expected a value", index)
@@ -159,7 +159,7 @@ class _Reader:
             return read(number.group()), number.end()
         except PayloadInvalid as refused:
             self.refuse("NUMBER_OUT_OF_RANGE", refused.message, index)
-            return 0, number.end()
+            return 1, number.end()
 
     def _place(self, index: int) -> Place:
         if index >= self._counted:

@@ -63,6 +63,11 @@ class Positions:
         """Where the value at `path` begins, or the nearest thing above it."""
         return self._nearest(path)[0].place
 
+    def written(self, path: Path) -> str:
+        """The text of the value at `path`, empty for one that is not in the text."""
+        node, found = self._nearest(path)
+        return self._text[node.start : node.end] if found else ""
+
     def inside(self, path: Path, value: str, offset: int) -> Place:
         """Where the character `offset` of the string at `path` stands. Exact where the text spells the string as it is (plain, quoted without
         escapes, literal block); else the place where the string begins."""

@@ -206,10 +206,10 @@ class _Reader:
                 return number_of(text)
         except PayloadInvalid as refused:
             self._refuse("NUMBER_OUT_OF_RANGE", refused.message, place)
-            return 0
+            return 1
         if _NOT_FINITE.fullmatch(text):
             self._refuse("NUMBER_OUT_OF_RANGE", f"{text} is a number that JSON does not have", place)
-            return 0
+            return 1
         return text
 
     def _refuse_tag(self, event: Any, place: Place) -> None:

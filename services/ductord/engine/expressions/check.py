@@ -51,10 +51,12 @@ class Fault(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """`expression` is None exactly when a fault is no warning."""
+    """`expression` is None exactly when a fault is no warning. `variables`: the names it reads of `VARS`; none beside a read of `VARS` means that
+    it may read any."""
 
     expression: Expression | None
     faults: tuple[Fault, ...]
+    variables: frozenset[str] = frozenset()
 
 
 def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
@@ -79,7 +81,8 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
     if any(not fault.warning for fault in faults):
         return Checked(None, tuple(faults))
     names = tuple(sorted({read.root for read in found.reads}))
-    return Checked(Expression(source=source, names=names, steps=_steps_read(found.reads, scope)), tuple(faults))
+    expression = Expression(source=source, names=names, steps=_steps_read(found.reads, scope))
+    return Checked(expression, tuple(faults), _variables_read(found.reads))
 
 
 def _refused(*faults: Fault) -> Checked:
@@ -165,6 +168,11 @@ def _member_faults(read: Read, offsets: Mapping[int, int], scope: Scope) -> Iter
         if members is not None and key not in members:
             message = f"{read.root} has no `{key}`{suggestion(str(key), members)}"
             yield Fault("UNKNOWN_NAME", message, offset)
+
+
+def _variables_read(reads: Iterable[Read]) -> frozenset[str]:
+    mentions = [read.keys for read in reads if read.root == "VARS"]
+    return frozenset(str(keys[0]) for keys in mentions) if all(mentions) else frozenset()
 
 
 def _steps_read(reads: Iterable[Read], scope: Scope) -> tuple[str, ...]:

@@ -1,0 +1,112 @@
+"""Expressions and templates of a definition, each judged in its place (ruling L3): what it reads goes into the manifest.
+
+Gives `None` for what has a fault; the definition is then not published.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ductord.engine import templates
+from ductord.engine.compile.findings import Findings
+from ductord.engine.expressions import Fault, Scope, Site, check
+from ductord.engine.positions import Path
+from ductord.model.manifest import Expression, Template
+
+Reachable = Callable[[], frozenset[str]]
+"""The refs that a place may read; asked for only where STEPS is read."""
+
+_EMPTY: Final[frozenset[str]] = frozenset()
+
+
+class Texts:
+    """Judges the texts of one definition. `steps`: all its refs; `variables`: the names it declares."""
+
+    def __init__(self, findings: Findings, steps: frozenset[str], variables: Iterable[str]) -> None:
+        self._findings = findings
+        self._steps = steps
+        self._variables = frozenset(variables)
+        self.variables_read: set[str] = set()
+        self.reads_all_variables = False
+
+    def condition(
+        self, source: str | None, path: Path, reachable: Reachable, site: Site = Site.GRAPH
+    ) -> Expression | None:
+        """A bare CEL condition."""
+        if source is None:
+            return None
+        return self._expression(source, self._scope(source, reachable, site), path, source, 0, boolean=True)
+
+    def template(self, tree: Any, path: Path, reachable: Reachable, site: Site = Site.GRAPH) -> Template | None:
+        """A JSON tree whose strings may hold `${{ }}`."""
+        if templates.is_static(tree) and not _has_template_key(tree):
+            return Template(tree=tree)
+        found: list[Expression] = []
+        if not self._walk(tree, path, reachable, site, found):
+            return None
+        names = sorted({name for expression in found for name in expression.names})
+        steps = sorted({ref for expression in found for ref in expression.steps})
+        return Template(tree=tree, static=not found, names=tuple(names), steps=tuple(steps))
+
+    def data(self, tree: Any, path: Path) -> None:
+        """Values that are never rendered: a `${{` in them is likely a mistake."""
+        if not templates.is_static(tree):
+            message = "a variable is data: `${{ }}` in it is not evaluated"
+            self._findings.add("TEMPLATE_NOT_EVALUATED", message, path, warning=True)
+
+    def _walk(self, tree: Any, path: Path, reachable: Reachable, site: Site, found: list[Expression]) -> bool:
+        if isinstance(tree, str):
+            return self._string(tree, path, reachable, site, found)
+        sound = True
+        if isinstance(tree, dict):
+            for key, value in tree.items():
+                if templates.OPEN in key:
+                    message = "keys are no templates: `${{ }}` works in values"
+                    self._findings.add("TEMPLATE_IN_KEY", message, (*path, key), on_key=True)
+                    sound = False
+                sound = self._walk(value, (*path, key), reachable, site, found) and sound
+        elif isinstance(tree, list):
+            for number, item in enumerate(tree):
+                sound = self._walk(item, (*path, number), reachable, site, found) and sound
+        return sound
+
+    def _string(self, text: str, path: Path, reachable: Reachable, site: Site, found: list[Expression]) -> bool:
+        try:
+            parts = templates.scan(text)
+        except templates.Unterminated as opened:
+            message = "`${{` has no matching `}}`"
+            self._findings.add_inside("TEMPLATE_SYNTAX", message, path, text, opened.offset)
+            return False
+        sound = True
+        for part in parts or ():
+            if part.source is not None:
+                scope = self._scope(part.source, reachable, site)
+                expression = self._expression(part.source, scope, path, text, part.offset)
+                if expression is None:
+                    sound = False
+                else:
+                    found.append(expression)
+        return sound
+
+    def _scope(self, source: str, reachable: Reachable, site: Site) -> Scope:
+        may_read = reachable() if "STEPS" in source else _EMPTY
+        return Scope(site=site, reachable=may_read, steps=self._steps, variables=self._variables)
+
+    def _expression(
+        self, source: str, scope: Scope, path: Path, text: str, offset: int, *, boolean: bool = False
+    ) -> Expression | None:
+        checked = check(source, scope, boolean=boolean)
+        for fault in checked.faults:
+            self._report(fault, path, text, offset)
+        if checked.expression is not None:
+            self.variables_read |= checked.variables
+            self.reads_all_variables |= "VARS" in checked.expression.names and not checked.variables
+        return checked.expression
+
+    def _report(self, fault: Fault, path: Path, text: str, offset: int) -> None:
+        self._findings.add_inside(fault.code, fault.message, path, text, offset + fault.offset, warning=fault.warning)
+
+
+def _has_template_key(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return any(templates.OPEN in key or _has_template_key(value) for key, value in tree.items())
+    return isinstance(tree, list) and any(map(_has_template_key, tree))
