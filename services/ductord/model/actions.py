@@ -55,7 +55,10 @@ BUILT_IN: Final[ActionCatalog] = {
             {
                 "method": {"enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]},
                 "url": {"type": "string", "minLength": 1},
-                "headers": {"type": "object", "additionalProperties": {"type": ["string", "integer", "number", "boolean"]}},
+                "headers": {
+                    "type": "object",
+                    "additionalProperties": {"type": ["string", "integer", "number", "boolean"]},
+                },
                 "query": {
                     "type": "object",
                     "additionalProperties": {

@@ -20,8 +20,8 @@ VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
 ACTION_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}(:[A-Za-z0-9_.-]{1,128}|(\.[A-Za-z0-9_-]{1,64}){2,4})$"
 CODE_PATTERN: Final = r"^[A-Za-z0-9_.:-]{1,128}$"
-MAX_DURATION_MS: Final = 10 * 366 * 86_400_000
-"""Ten years: longer is a slip of the pen, and timestamps stay far from overflow."""
+MAX_DURATION_MS: Final = (1 << 31) - 1
+"""24.8 days: what the contract's int32 carries, so that no door can say more than another."""
 MAX_ATTEMPTS: Final = 10_000
 
 StepRef = Annotated[str, Field(pattern=STEP_REF_PATTERN)]
