@@ -6,10 +6,13 @@
 | `ending`      | exit codes, and how a failure is told                                                                  |
 | `output`      | tables and lines for people, JSON for machines                                                         |
 | `words`       | answers as JSON in the spelling of the REST door                                                       |
+| `configured`  | the options, or a failure that names those at fault                                                    |
 | `client`      | the generated stubs, tenant, time limits, names → ids                                                  |
 | `documents`   | a definition file's tree as the contract's message                                                     |
 | `checking`    | `workflow validate`, `schema`, `graph`: offline                                                        |
-| `authoring`   | `workflow load`, `publish`, `export`, `diff`, `list`, `show`, `archive`                                |
+| `authoring`   | `workflow load`, `publish`, `archive`                                                                  |
+| `browsing`    | `workflow list`, `show`, `export`, `diff`                                                              |
+| `texts`       | definition files as texts; their faults as `file:line:column: message`                                 |
 | `triggering`  | `trigger`                                                                                              |
 | `runs`        | `run list`, `run show`                                                                                 |
 | `watching`    | `run watch`: polling a run and telling what is new                                                     |

@@ -91,10 +91,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a definition to standard output as deterministic YAML."""
-    from ductord.cli import authoring, client, ending
+    from ductord.cli import browsing, client, ending
 
     ending.finish(
-        authoring.export(client.Connection(target=target, tenant=tenant), name, draft=draft, as_json=as_json),
+        browsing.export(client.Connection(target=target, tenant=tenant), name, draft=draft, as_json=as_json),
         as_json=as_json,
     )
 
@@ -110,10 +110,10 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show what publishing a file would change. Exit code 1 if anything."""
-    from ductord.cli import authoring, client, ending
+    from ductord.cli import browsing, client, ending
 
     ending.finish(
-        authoring.diff(client.Connection(target=target, tenant=tenant), file, draft=draft, as_json=as_json),
+        browsing.diff(client.Connection(target=target, tenant=tenant), file, draft=draft, as_json=as_json),
         as_json=as_json,
     )
 
@@ -134,11 +134,11 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List drafts and versions, newest first."""
-    from ductord.cli import authoring, client, ending
+    from ductord.cli import browsing, client, ending
 
     connection = client.Connection(target=target, tenant=tenant)
     ending.finish(
-        authoring.listing(
+        browsing.listing(
             connection, status=status, query=query, tags=tag or [], slug=slug, limit=limit, as_json=as_json
         ),
         as_json=as_json,
@@ -154,10 +154,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a definition: its state, steps and edges."""
-    from ductord.cli import authoring, client, ending
+    from ductord.cli import browsing, client, ending
 
     ending.finish(
-        authoring.show(client.Connection(target=target, tenant=tenant), name, draft=draft, as_json=as_json),
+        browsing.show(client.Connection(target=target, tenant=tenant), name, draft=draft, as_json=as_json),
         as_json=as_json,
     )
 
