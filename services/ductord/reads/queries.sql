@@ -1,0 +1,134 @@
+-- The reads service's statements: SELECT only, every row found with its tenant. A run is its start row and, once the coordinator has taken it up, its state.
+
+-- The four lists share their first parameters, their columns and their order (newest first; the run id breaks ties) and differ in what drives them. A filter that
+-- is not given is '' or null; this service's connections plan with the values at hand, so such a filter costs nothing and one that is given can choose an index.
+--   $1 tenant  $2, $3 the row to go on after  $4 family  $5, $6 subject type and id  $7, $8 created after and before  $9 has errors  $10 limit
+--   $11 status  $12 labels
+
+-- name: list_runs
+-- Driven by the family's, the subject's or the plain listing index, or by a partial index of states that are rare.
+select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
+       s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+from eec_workflow_run_start s
+left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
+where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
+  and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
+  and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
+  and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
+  and ($11::text = '' or r.status = $11)
+order by s.create_time desc, s.run_id desc limit $10;
+
+-- name: list_runs_labelled
+-- Driven by the first label, whose rows are in the order of the list; the other labels are looked up on the start row. Status `active`: not terminal.
+select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
+       s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+from eec_workflow_run_label l
+join eec_workflow_run_start s on s.tenant_id = l.tenant_id and s.run_id = l.run_id
+left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
+where l.tenant_id = $1 and l.label = ($12::text[])[1] and (l.create_time, l.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
+  and not exists (select from unnest(($12::text[])[2:]) as other
+                  where s.labels ->> split_part(other, ':', 1) is distinct from substr(other, strpos(other, ':') + 1))
+  and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
+  and ($7::timestamptz is null or l.create_time > $7) and ($8::timestamptz is null or l.create_time < $8)
+  and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
+  and ($11::text = '' or ($11 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $11)
+order by l.create_time desc, l.run_id desc limit $10;
+
+-- name: list_runs_pending
+-- A run without a state always has a wake-up: they are written together, and the tick that takes the last one writes the state in the same transaction. So the
+-- wake-ups, of which there are few, drive this list, and not the absence of a state among all runs that ever were.
+select s.run_id::text, 'pending' as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
+       s.subject_id, s.create_time, null::timestamptz as start_time, null::timestamptz as end_time, false as has_errors, '' as current_step,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+from eec_workflow_run_start s
+where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
+  and s.run_id in (select w.run_id from eec_workflow_wakeup w where w.tenant_id = $1)
+  and not exists (select from eec_workflow_run r where r.tenant_id = $1 and r.run_id = s.run_id)
+  and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
+  and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
+  and $9::bool is distinct from true
+order by s.create_time desc, s.run_id desc limit $10;
+
+-- name: list_runs_open
+-- Runs that have a state and are not terminal, by the partial index of these.
+select s.run_id::text, r.status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
+       s.subject_id, s.create_time, r.start_time, r.end_time, r.has_errors, r.current_step,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+from eec_workflow_run_start s
+join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
+where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid) and r.end_time is null
+  and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
+  and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
+  and ($9::bool is null or r.has_errors = $9) and ($11::text = '' or r.status = $11)
+order by s.create_time desc, s.run_id desc limit $10;
+
+-- name: get_run
+select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
+       s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier, s.idempotency_key, s.input::text,
+       coalesce(r.record_version, 0) as record_version, r.node_states::text, r.run_state::text, r.result::text, r.result_refs::text,
+       q.error, q.ticks, q.since, q.retry_time
+from eec_workflow_run_start s
+left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
+left join eec_workflow_quarantine q on q.tenant_id = s.tenant_id and q.run_id = s.run_id
+where s.tenant_id = $1 and s.run_id = $2;
+
+-- name: get_nodes
+select s.version_id::text, r.node_states::text
+from eec_workflow_run_start s
+left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
+where s.tenant_id = $1 and s.run_id = $2;
+
+-- name: load_manifest
+-- Of a version, whose manifest never changes: read once per process.
+select manifest::text from eec_workflow_version where tenant_id = $1 and version_id = $2;
+
+-- name: load_outputs
+-- Each from the row of the attempt that made it.
+select a.step_ref, a.output::text
+from unnest($3::text[], $4::int[]) as c(step_ref, attempt)
+join eec_workflow_step_attempt a on a.tenant_id = $1 and a.run_id = $2 and a.step_ref = c.step_ref and a.item_index = -1 and a.kind = 'step'
+    and a.attempt = c.attempt
+where a.output is not null;
+
+-- name: first_starts
+-- When a worker first took up each of the steps.
+select a.step_ref, min(a.start_time) as start_time
+from eec_workflow_step_attempt a
+where a.tenant_id = $1 and a.run_id = $2 and a.step_ref = any($3::text[]) and a.item_index = -1 and a.kind = 'step'
+group by a.step_ref;
+
+-- name: load_input
+select a.input::text from eec_workflow_step_attempt a
+where a.tenant_id = $1 and a.run_id = $2 and a.step_ref = $3 and a.item_index = -1 and a.kind = 'step' and a.attempt = $4;
+
+-- name: latest_attempts
+select a.step_ref, a.kind, a.item_index, a.attempt, a.status, a.outcome, a.create_time, a.start_time, a.report_time, a.worker_id, a.queue, a.idempotency_key,
+       a.error_code, a.error_message, a.stale_outcome, a.stale_time, a.stale_error_code, a.stale_error_message
+from eec_workflow_step_attempt a
+where a.tenant_id = $1 and a.run_id = $2 and a.step_ref = $3
+order by a.attempt desc, a.item_index desc, a.kind limit $4;
+
+-- name: list_attempts
+-- Oldest first. Outputs are sent as long as their sum stays within $10; what is beyond is not even read, and starts the next page.
+--   $3 step ref, '' for all  $4 to $8 the row to go on after  $9 limit
+with page as (
+    select * from eec_workflow_step_attempt a
+    where a.tenant_id = $1 and a.run_id = $2 and ($3::text = '' or a.step_ref = $3)
+      and (a.create_time, a.step_ref, a.item_index, a.kind, a.attempt) > (coalesce($4::timestamptz, '-infinity'), $5::text, $6::int, $7::text, $8::int)
+    order by a.create_time, a.step_ref, a.item_index, a.kind, a.attempt limit $9
+)
+select a.step_ref, a.kind, a.item_index, a.attempt, a.status, a.outcome, a.create_time, a.start_time, a.report_time, a.worker_id, a.queue,
+       a.idempotency_key, a.error_code, a.error_message, a.stale_outcome, a.stale_time, a.stale_error_code, a.stale_error_message, a.output_size,
+       case when sum(coalesce(a.output_size, 0)) over (order by a.create_time, a.step_ref, a.item_index, a.kind, a.attempt rows unbounded preceding)
+                 <= $10::bigint then a.output::text end as output
+from page a
+order by a.create_time, a.step_ref, a.item_index, a.kind, a.attempt;
+
+-- name: list_transitions
+select seq, at, events::text from eec_workflow_transition where tenant_id = $1 and run_id = $2 and seq >= $3 order by seq limit $4;
+
+-- name: now
+select eec_now();

@@ -1,0 +1,130 @@
+"""The reads service as a deployable: WorkflowService over gRPC. It looks and never touches: its login may SELECT and nothing else.
+
+Every id is looked up with its tenant; a foreign id, a random one and a text that is none get the same answer (N1, TN-01). It holds no state but the outlines
+of versions, so any number of replicas may run.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+
+from ductor.workflow.v1 import workflow_service_pb2 as api
+from ductor.workflow.v1 import workflow_service_pb2_grpc as rpc
+from ductord.db.outage import answers, patient, refusal_of
+from ductord.db.pool import open_pool, tenant_transaction
+from ductord.db.queries import Queries
+from ductord.model.ids import canonical
+from ductord.reads.attempts import list_attempts
+from ductord.reads.listing import list_runs, read_filter
+from ductord.reads.runs import get_run, not_found
+from ductord.reads.steps import get_step, known_step, list_steps, look
+from ductord.reads.timeline import get_timeline
+from ductord.reads.versions import Outlines
+from ductord.reads.words import NODE_STATUS_WORD
+from ductord.rpc.answers import response_metadata
+from ductord.rpc.caller import caller
+from ductord.rpc.config import Settings
+from ductord.rpc.errors import field_required
+from ductord.rpc.host import Scope, Service
+from ductord.rpc.paging import page_of
+
+_PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
+"""Lists have filters that may or may not be given: each is planned with the values at hand."""
+_q: Final = Queries("ductord.reads")
+
+
+class Servicer(rpc.WorkflowServiceServicer):
+    """The RPCs: check the request, look, answer."""
+
+    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+        self._pool = pool
+        self._outlines = Outlines()
+        self._max_bytes = settings.reply_max_bytes
+
+    async def ListRuns(self, request: api.ListRunsRequest, context: Any) -> api.ListRunsResponse:  # noqa: N802
+        """Runs, newest first."""
+        tenant_id = caller().tenant
+        wanted, page = read_filter(request), page_of(request, tenant_id)
+        async with self._looking(tenant_id) as (db, now):
+            data, token = await list_runs(db, tenant_id, wanted, page)
+        return api.ListRunsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def GetRun(self, request: api.GetRunRequest, context: Any) -> api.GetRunResponse:  # noqa: N802
+        """One run with its payloads."""
+        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        async with self._looking(tenant_id) as (db, now):
+            data = await get_run(db, self._outlines, tenant_id, run_id, request.payload_format, self._max_bytes)
+        return api.GetRunResponse(data=data, metadata=response_metadata(now))
+
+    async def ListRunSteps(self, request: api.ListRunStepsRequest, context: Any) -> api.ListRunStepsResponse:  # noqa: N802
+        """The nodes of a run in graph order."""
+        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        page, status = page_of(request, tenant_id), NODE_STATUS_WORD[request.status]
+        async with self._looking(tenant_id) as (db, now):
+            run = await look(db, self._outlines, tenant_id, run_id, now)
+            data, token = await list_steps(db, run, status, page, request.payload_format, self._max_bytes)
+        return api.ListRunStepsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def GetRunStep(self, request: api.GetRunStepRequest, context: Any) -> api.GetRunStepResponse:  # noqa: N802
+        """One node with its input and attempts."""
+        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        if not request.step_id:
+            raise field_required("step_id")
+        async with self._looking(tenant_id) as (db, now):
+            run = await look(db, self._outlines, tenant_id, run_id, now)
+            data = await get_step(db, run, request.step_id, request.payload_format, self._max_bytes)
+        return api.GetRunStepResponse(data=data, metadata=response_metadata(now))
+
+    async def GetRunTimeline(  # noqa: N802
+        self, request: api.GetRunTimelineRequest, context: Any
+    ) -> api.GetRunTimelineResponse:
+        """The history of a run. `unified` weaves in children, signals and controls; until a build has those, there are none to weave in."""
+        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        page = page_of(request, tenant_id)
+        async with self._looking(tenant_id) as (db, now):
+            run = await look(db, self._outlines, tenant_id, run_id, now)
+            data, token = await get_timeline(db, run, page, request.payload_format, self._max_bytes)
+        return api.GetRunTimelineResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def ListRunEvents(self, request: api.ListRunEventsRequest, context: Any) -> api.ListRunEventsResponse:  # noqa: N802
+        """The attempts of a run."""
+        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        page, ref = page_of(request, tenant_id), request.step_ref
+        async with self._looking(tenant_id) as (db, now):
+            run = await look(db, self._outlines, tenant_id, run_id, now)
+            if ref:
+                known_step(run.outline, ref)
+            data, token = await list_attempts(db, tenant_id, run_id, ref, page, request.payload_format, self._max_bytes)
+        return api.ListRunEventsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    @asynccontextmanager
+    async def _looking(self, tenant_id: str) -> AsyncIterator[tuple[asyncpg.Connection, datetime]]:
+        """The tenant's rows, and the database's time before they are read."""
+        async with tenant_transaction(self._pool, tenant_id) as db:
+            yield db, await db.fetchval(_q["now"])
+
+
+def _run_id(text: str) -> str:
+    if not text:
+        raise field_required("run_id")
+    run_id = canonical(text)
+    if run_id is None:
+        raise not_found()
+    return run_id
+
+
+async def start(scope: Scope) -> None:
+    """Open the pool, register the RPCs."""
+    settings = scope.settings
+    scope.translate(refusal_of)
+    options = settings.pool("reads")
+    pool = await patient(lambda: open_pool(**options, settings=_PLANS), settings.database_start_wait_ms)
+    scope.at_stop(pool.close)
+    scope.ready_when("database", lambda: answers(pool))
+    scope.rpcs(rpc.add_WorkflowServiceServicer_to_server, Servicer(pool, settings))
+
+
+SERVICE = Service(name="reads", start=start)
