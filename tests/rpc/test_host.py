@@ -1,15 +1,20 @@
 """One process, one or many services: start, what they share, and the order of the stop (KB-01)."""
 
 import asyncio
+import logging
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger_pb2
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as trigger_grpc
@@ -18,7 +23,7 @@ from ductord.rpc.channels import outgoing
 from ductord.rpc.config import ConfigurationRefused
 from ductord.rpc.errors import draining
 from ductord.rpc.host import Scope, Service, hosting
-from tests.rpc.echo import Echo, loopback, refusal_of, until
+from tests.rpc.echo import Echo, echoing, loopback, refusal_of, until
 
 
 async def nothing(scope: Scope) -> None:
@@ -219,6 +224,58 @@ async def test_one_http_port_serves_probes_and_what_a_service_mounts() -> None:
         assert host.http_address is None
 
 
+async def test_a_second_signal_leaves_no_turn_behind() -> None:
+    turns: list[str] = []
+    begun = asyncio.Event()
+
+    async def start(scope: Scope) -> None:
+        async def turn() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                turns.append("cancelled")
+                raise
+
+        scope.loop("long", turn, interval_ms=1)
+
+    async with asyncio.timeout(5), hosting([Service(name="worker", start=start)], loopback(drain_ms=60_000)) as host:
+        await begun.wait()
+        host.hurry.set()
+    assert turns == ["cancelled"]
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("loop ")]
+
+
+async def test_a_stop_during_the_start_gives_the_start_up() -> None:
+    """A process that waits for its database goes when it is told to."""
+    seen: list[str] = []
+    stop = asyncio.Event()
+
+    async def start(scope: Scope) -> None:
+        async def close() -> None:
+            seen.append("closed")
+
+        scope.at_stop(close)
+        stop.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(5):
+        with quiet_logs():
+            await Service(name="trigger", start=start).serve(loopback(), stop=stop)
+    assert seen == ["closed"]
+
+
+async def test_a_watch_of_health_does_not_hold_a_stop_up() -> None:
+    async with hosting([], loopback()) as host:
+        channel = grpc.aio.insecure_channel(host.grpc_address.reachable)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        begin = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - begin < 1.9
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    await channel.close()
+
+
 MAIN = """
 import asyncio, sys
 from ductord.rpc.config import Settings
@@ -263,6 +320,38 @@ async def test_kb_01_sigterm_drains_and_a_second_one_does_not_hang(drain_ms: int
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def test_a_child_of_a_process_that_serves_lives() -> None:
+    """gRPC's fork handlers are off: with them every third child crashed while calls were in flight."""
+    user = {"user": os.getuid(), "group": os.getgid(), "extra_groups": []} if os.getuid() == 0 else {}
+    async with echoing() as echo:
+        calls = [asyncio.ensure_future(calling(echo)) for _ in range(4)]
+        codes = [
+            (await asyncio.to_thread(subprocess.run, ["/bin/true"], check=False, **user)).returncode for _ in range(60)
+        ]
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+    assert set(codes) == {0}
+
+
+async def calling(echo: Echo) -> None:
+    """Call without end."""
+    while True:
+        await echo.call()
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """`serve` sets the process's logs up; here they are put back."""
+    root, ours = logging.getLogger(), logging.getLogger("ductor")
+    before, level, our_level = root.handlers[:], root.level, ours.level
+    try:
+        yield
+    finally:
+        root.handlers, root.level = before, level
+        ours.setLevel(our_level)
 
 
 def clean() -> dict[str, str]:

@@ -14,12 +14,15 @@ import grpc
 from google.protobuf.descriptor_pb2 import MethodOptions
 
 import ductor.workflow.v1 as api
+from ductord.model.errors import Refusal
 from ductord.rpc import caller as who
 from ductord.rpc import errors
 from ductord.rpc.config import Settings
 from ductord.rpc.tracing import current_traceparent
 
 METADATA_MAX_BYTES: Final = 1 << 20
+PASSING: Final = frozenset({"UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"})
+"""Codes that the same call may not get when it is made again."""
 
 _REPEATABLE: Final = (MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT)
 
@@ -66,6 +69,14 @@ def outgoing(
     if traceparent := traceparent or current_traceparent():
         pairs.append((who.TRACEPARENT_KEY, traceparent))
     return tuple(pairs)
+
+
+def outage_of(error: BaseException) -> Refusal | None:
+    """What a failed call to a service of ours says if it passes with time (`Scope.translate`, for services without a database); else None."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return None
+    refusal = errors.refusal_from(error)
+    return refusal if refusal.code in PASSING else None
 
 
 @cache

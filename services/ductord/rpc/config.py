@@ -172,6 +172,13 @@ class Settings(BaseSettings):
             parse_address(text)
         return text
 
+    @field_validator("http_address")
+    @classmethod
+    def _http_port(cls, text: str) -> str:
+        if text.startswith("unix:"):
+            raise ValueError("HTTP is served on a port: host:port, :port or off")
+        return text
+
     @field_validator("grpc_address")
     @classmethod
     def _grpc_on(cls, text: str) -> str:

@@ -113,11 +113,17 @@ class Health:
         self.services: dict[str, ServiceHealth] = {}
         self.open = False
         """True between the end of the start and the begin of the stop."""
+        self.closed = False
+        """True from the begin of the stop."""
 
     def add(self, name: str) -> ServiceHealth:
         """The health of a further service."""
         service = self.services[name] = ServiceHealth(name)
         return service
+
+    def close(self) -> None:
+        """The stop begins: nothing is ready from here on, and nobody watches a process that goes."""
+        self.open, self.closed = False, True
 
     def stale(self) -> list[str]:
         """Names of all loops that do not turn: what `/livez` tells."""
@@ -160,13 +166,15 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # t
         return health_pb2.HealthListResponse(statuses=statuses)
 
     async def Watch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:  # noqa: N802
-        """The status now and at every change, until the caller goes."""
+        """The status now and at every change, until the caller or the process goes."""
         last = None
         while True:
             status = await self._status(request.service)
             if status != last:
                 last = status
                 yield health_pb2.HealthCheckResponse(status=status)
+            if self._health.closed:
+                return
             await asyncio.sleep(WATCH_S)
 
     async def _status(self, name: str) -> int:

@@ -30,6 +30,8 @@ from ductord.rpc.server import Add, RpcServer
 
 CLOSE_LIMIT_S = 5.0
 """How long one `at_stop` may take: closing a pool waits for its users, who are gone by then."""
+HURRY_S = 0.5
+"""What a step of the stop still gets when its time is up or a second signal came."""
 RPC_GRACE_S = 2.0
 """How long RPCs still in flight after the drain may take to answer."""
 
@@ -100,7 +102,10 @@ class Scope:
         self._translate = translate
 
     def on_drain(self, drain: Callable[[], Awaitable[None]]) -> None:
-        """Run at the begin of a stop, while RPCs of the process still work: stop taking, finish or give back. Bounded by `DUCTOR_DRAIN_MS`."""
+        """Run at the begin of a stop, while RPCs of the process still work: stop taking, finish or give back.
+
+        All drains and loops share `DUCTOR_DRAIN_MS`, services started last go first: what can be given back is given back well before its end.
+        """
         self._drains.append(drain)
 
     def at_stop(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -170,18 +175,16 @@ class Host:
 
     async def _stop(self) -> None:
         """Drain, then loops, then HTTP, which may call RPCs of this process, then RPCs. `_close` follows."""
-        self.health.open = False
+        self.health.close()
         self.draining.set()
-        limit = self.settings.drain_ms / 1000
         clock = asyncio.get_running_loop().time
-        deadline = clock() + limit
+        deadline = clock() + self.settings.drain_ms / 1000
         for _, scope in reversed(self._scopes):
             for drain in reversed(scope._drains):
                 await self._bounded(f"{scope.name}: drain", drain(), max(deadline - clock(), 0.1))
         loops = [loop for _, scope in self._scopes for loop in scope._loops]
-        await asyncio.gather(
-            *(self._bounded(loop.name, loop.stop(max(deadline - clock(), 0.1)), limit + 2) for loop in loops)
-        )
+        left = max(deadline - clock(), 0.1)
+        await asyncio.gather(*(self._bounded(loop.name, loop.stop(left), left + 2, cut=loop.cancel) for loop in loops))
         grace = 0 if self.hurry.is_set() else RPC_GRACE_S
         if self._http is not None:
             await self._http.stop(grace)
@@ -191,12 +194,21 @@ class Host:
         for close in reversed(scope._closes):
             await self._bounded(f"{scope.name}: close", close(), CLOSE_LIMIT_S)
 
-    async def _bounded(self, what: str, work: Awaitable[None], limit_s: float) -> None:
-        """Await one step of the stop; a step that raises, hangs or meets a second signal does not keep the others from their turn."""
+    async def _bounded(
+        self, what: str, work: Awaitable[None], limit_s: float, *, cut: Callable[[], None] | None = None
+    ) -> None:
+        """Await one step of the stop; a step that raises, hangs or meets a second signal does not keep the others from their turn.
+
+        `cut` is how to end the step early where cancelling it would leave something behind.
+        """
         task = asyncio.ensure_future(work)
         hurry = asyncio.create_task(self.hurry.wait())
         try:
             await asyncio.wait([task, hurry], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and cut is not None:
+                cut()
+            if not task.done():
+                await asyncio.wait([task], timeout=HURRY_S)
             if not task.done():
                 _log.warning("%s is cut short", what)
                 task.cancel()
@@ -228,7 +240,7 @@ async def serve(
 ) -> None:
     """Run `services` until SIGTERM, SIGINT or `stop`. Sets up logs and tracing. A second signal cuts the drain short.
 
-    `started` is called once everything serves (the CLI prints the addresses there).
+    `started` is called once everything serves (the CLI prints the addresses there). A stop during the start gives the start up.
     """
     logs.configure(settings)
     tracing.configure(settings)
@@ -247,18 +259,33 @@ async def serve(
     for number in signals:
         loop.add_signal_handler(number, asked)
     try:
-        async with hosting(services, settings) as host:
-            names = ", ".join(service.name for service in services)
-            _log.info("serving %s on gRPC %s, HTTP %s", names, host.grpc_address, host.http_address or "off")
-            started(host)
-            await stop.wait()
-            _log.info("stopping: draining for at most %.0f s", settings.drain_ms / 1000)
+        async with AsyncExitStack() as stack:
+            host = await _unless(stop, stack.enter_async_context(hosting(services, settings)))
+            if host is not None:
+                names = ", ".join(service.name for service in services)
+                _log.info("serving %s on gRPC %s, HTTP %s", names, host.grpc_address, host.http_address or "off")
+                started(host)
+                await stop.wait()
+                _log.info("stopping: draining for at most %.1f s", settings.drain_ms / 1000)
         _log.info("stopped")
     finally:
         for number in signals:
             with contextlib.suppress(ValueError):
                 loop.remove_signal_handler(number)
         tracing.shut_down()
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[Host]) -> Host | None:
+    """`work`, or None when the stop came first: then it is cancelled and has undone what it did."""
+    task, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+    finally:
+        stopping.cancel()
 
 
 __all__ = ["Host", "Refusal", "Scope", "Service", "hosting", "serve"]

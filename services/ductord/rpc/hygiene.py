@@ -60,8 +60,7 @@ def _plan(descriptor: Descriptor) -> tuple[_Look, ...]:
 def _look_at(field: FieldDescriptor) -> _Look | None:
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        value = field.message_type.fields_by_name["value"]
-        return _look_at_map(name) if value.type == FieldDescriptor.TYPE_STRING else None
+        return _look_at_map(name, field.message_type.fields_by_name["value"].message_type)
     if field.type == FieldDescriptor.TYPE_STRING:
         return _look_at_texts(name) if field.is_repeated else _look_at_text(name)
     if field.enum_type is not None:
@@ -90,12 +89,15 @@ def _look_at_texts(name: str) -> _Look:
     return look
 
 
-def _look_at_map(name: str) -> _Look:
+def _look_at_map(name: str, value_type: Descriptor | None) -> _Look:
+    into = value_type is not None and value_type.full_name not in PAYLOADS | SERVICES_OWN
+
     def look(message: Any, texts: bool, prefix: str) -> Refusal | None:
-        if texts and any(
-            "\0" in text for pair in getattr(message, name).items() for text in pair if isinstance(text, str)
-        ):
-            return field_invalid(prefix + name, _NUL)
+        for key, value in getattr(message, name).items():
+            if texts and any("\0" in text for text in (key, value) if isinstance(text, str)):
+                return field_invalid(prefix + name, _NUL)
+            if into and (fault := _fault(value, texts, f"{prefix}{name}[{key}].")) is not None:
+                return fault
         return None
 
     return look

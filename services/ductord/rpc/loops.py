@@ -62,6 +62,11 @@ class Loop:
         """End the rest, or make the next rest end at once when the loop is in a turn. Does not shorten a back-off."""
         self._wake.set()
 
+    def cancel(self) -> None:
+        """Do not wait for the turn at hand any longer."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def stop(self, limit_s: float) -> None:
         """Let the turn at hand end, at most `limit_s`, then cancel it. Never raises and never takes much longer than the limit."""
         self._stop.set()

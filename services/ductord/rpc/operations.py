@@ -126,10 +126,6 @@ class HttpServer:
 
 
 def _listen(address: Address) -> tuple[socket.socket, Address]:
-    if address.path:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(address.path)
-        return listener, address
     try:
         if not address.host:
             dual = socket.has_dualstack_ipv6()
