@@ -68,7 +68,7 @@ class Routes:
         segment = raw_path.rfind("/")
         colon = raw_path.rfind(":")
         if colon > segment:
-            path, verb = raw_path[:colon], raw_path[colon + 1 :]
+            path, verb = raw_path[:colon], raw_path[colon + 1 :] or ":"  # an empty verb is one that nothing has
         segments = path.split("/")[1:]
         allowed: set[str] = set()
         for methods, values in _walk(self._root, segments, 0, verb):

@@ -1,0 +1,64 @@
+"""Probes, metrics and a service that is away (KB-02, AP-06, OB-01)."""
+
+import httpx
+
+from ductord.gateway.backends import BACKENDS
+from ductord.gateway.service import SERVICE as GATEWAY
+from ductord.rpc.host import hosting
+from tests.gateway.peers import Peers, Running, fault, loopback, running
+
+AWAY = "127.0.0.1:1"
+
+
+async def test_kb_02_ready_when_every_service_serves(gateway: Running) -> None:
+    assert (await gateway.http.get("/readyz")).text == "ok\n"
+    assert (await gateway.http.get("/livez")).text == "ok\n"
+
+
+async def test_kb_02_not_ready_but_alive_while_a_service_is_away() -> None:
+    async with running(reads_target=AWAY) as gateway:
+        ready = await gateway.http.get("/readyz")
+        assert (ready.status_code, ready.text) == (503, "gateway.reads\n")
+        assert (await gateway.http.get("/livez")).status_code == 200
+        response = await gateway.http.post("/api/v2/workflow-definitions/d1:trigger")
+        assert response.status_code == 200
+
+
+async def test_ap_06_a_service_that_cannot_be_reached_is_503_and_no_address_is_told() -> None:
+    async with running(reads_target=AWAY, trigger_target=AWAY) as gateway:
+        response = await gateway.http.get("/api/workflows/runs/r1")
+        assert fault(response) == (503, "UNAVAILABLE", "SERVICE_UNAVAILABLE", {"service": "reads"})
+        assert response.headers["retry-after"] == "1"
+        assert "127.0.0.1" not in response.text
+        response = await gateway.connect("WorkflowTriggerService/TriggerWorkflow", {})
+        assert (response.status_code, response.json()["code"]) == (503, "unavailable")
+        assert "127.0.0.1" not in response.text
+
+
+async def test_the_gateway_runs_apart_from_its_services() -> None:
+    peers = Peers()
+    async with hosting(peers.services, loopback(http_address="off")) as behind:
+        target = behind.grpc_address.reachable
+        targets = {f"{backend.target}_target": target for backend in BACKENDS}
+        async with hosting([GATEWAY], loopback(**targets)) as front:
+            assert front.http_address is not None
+            async with httpx.AsyncClient(base_url=f"http://{front.http_address.reachable}") as http:
+                assert (await http.get("/readyz")).status_code == 200
+                assert (await http.get("/api/workflows/runs", headers={"x-tenant-id": "acme"})).status_code == 200
+
+
+async def test_ob_01_requests_are_counted_by_door_rpc_and_code_only(gateway: Running) -> None:
+    await gateway.http.get("/api/workflows/runs/r1")
+    await gateway.http.get("/api/workflows/runs/r2")
+    await gateway.connect("WorkflowService/GetRun", {})
+    for path in ("/nope/1", "/nope/2", "/ductor.workflow.v1.Nope/Nope"):
+        await gateway.http.get(path)
+    text = (await gateway.http.get("/metrics")).text
+    lines = {line for line in text.splitlines() if line.startswith("ductor_gateway_requests_total")}
+    assert lines == {
+        'ductor_gateway_requests_total{code="OK",door="rest",method="WorkflowService/GetRun"} 2.0',
+        'ductor_gateway_requests_total{code="OK",door="connect",method="WorkflowService/GetRun"} 1.0',
+        'ductor_gateway_requests_total{code="NOT_FOUND",door="rest",method="unknown"} 2.0',
+        'ductor_gateway_requests_total{code="UNIMPLEMENTED",door="connect",method="unknown"} 1.0',
+    }
+    assert "ductor_gateway_requests_in_flight 0.0" in text

@@ -1,0 +1,363 @@
+"""JSON to messages in both dialects: names, types, enums, numbers and payload texts (AP-01, AP-02, PL-03, PL-04, L1, L5)."""
+
+from typing import Any, cast
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from ductor.workflow.v1 import common_pb2, definition_pb2
+from ductor.workflow.v1 import task_service_pb2 as tasks
+from ductor.workflow.v1 import workflow_definition_service_pb2 as definitions
+from ductor.workflow.v1 import workflow_service_pb2 as reads
+from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
+from ductord.gateway.faults import Reading
+from ductord.gateway.reading import Asked, Reader
+from ductord.gateway.vocabulary import Dialect
+from ductord.model.errors import Refusal
+
+READERS = {dialect: Reader(dialect) for dialect in Dialect}
+BOTH = pytest.mark.parametrize("dialect", list(Dialect), ids=lambda dialect: dialect.value)
+
+Trigger = triggers.TriggerWorkflowRequest
+Create = definitions.CreateWorkflowDefinitionRequest
+Update = definitions.UpdateWorkflowDraftRequest
+
+
+def asked(kind: type[Message], body: str | bytes, dialect: Dialect = Dialect.REST) -> Asked:
+    """A body as a request."""
+    text, reading = body.encode() if isinstance(body, str) else body, Reading()
+    reader = READERS[dialect].of(cast(Descriptor, kind.DESCRIPTOR))
+    return READERS[dialect].asked(reader, READERS[dialect].members(reader, text, reading), reading)
+
+
+def read(kind: type[Message], body: str | bytes, dialect: Dialect = Dialect.REST) -> Any:
+    """The message of a body."""
+    return asked(kind, body, dialect).message
+
+
+def refused(kind: type[Message], body: str | bytes, dialect: Dialect = Dialect.REST) -> Refusal:
+    """The refusal of a body."""
+    with pytest.raises(Refusal) as raised:
+        asked(kind, body, dialect)
+    assert raised.value.code == "INVALID_ARGUMENT"
+    return raised.value
+
+
+def reason(kind: type[Message], body: str | bytes, dialect: Dialect = Dialect.REST) -> tuple[str, str]:
+    """(reason, field) of the refusal of a body."""
+    refusal = refused(kind, body, dialect)
+    return refusal.reason, refusal.metadata.get("field", "")
+
+
+@BOTH
+def test_ap_01_a_misspelt_field_is_named_with_what_was_probably_meant(dialect: Dialect) -> None:
+    assert reason(Trigger, '{"idempotencykey": "k"}', dialect) == ("FIELD_UNKNOWN", "idempotencykey")
+    assert reason(Update, '{"expected_draft_revison": 3}', dialect) == ("FIELD_UNKNOWN", "expected_draft_revison")
+    meant = {Dialect.REST: "idempotency_key", Dialect.PROTO: "idempotencyKey"}[dialect]
+    assert f"did you mean `{meant}`?" in refused(Trigger, '{"idempotencykey": "k"}', dialect).message
+
+
+@BOTH
+def test_ap_01_an_unknown_field_is_found_at_any_depth(dialect: Dialect) -> None:
+    nested = '{"operations": [{"remove_step": {"ref": "a"}}, {"add_edge": {"source_ref": "a", "sauce": 1}}]}'
+    assert reason(Update, nested, dialect) == ("FIELD_UNKNOWN", "operations[1].add_edge.sauce")
+
+
+def test_ap_01_all_faults_are_told_at_once() -> None:
+    refusal = refused(Trigger, '{"nope": 1, "tier": "x", "subject_id": 5, "wait_for_checkpoint": 1, "input": {}}')
+    assert {(v.code, v.path) for v in refusal.violations} == {
+        ("FIELD_UNKNOWN", "nope"),
+        ("FIELD_INVALID", "tier"),
+        ("FIELD_INVALID", "subject_id"),
+        ("FIELD_INVALID", "wait_for_checkpoint"),
+    }
+    assert "3 more" in refusal.message
+
+
+@BOTH
+def test_either_spelling_is_read_and_both_at_once_are_refused(dialect: Dialect) -> None:
+    assert read(Trigger, '{"subject_id": "1"}', dialect) == read(Trigger, '{"subjectId": "1"}', dialect)
+    assert reason(Trigger, '{"subject_id": "1", "subjectId": "1"}', dialect) == ("FIELD_DUPLICATE", "subject_id")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ('{"subject_id": "1", "subject_id": "1"}', "subject_id"),
+        ('{"subject_id": "a:b", "\\u0073ubject_id": "c"}', "subject_id"),
+        ('{"input": {"a": 1}, "input": {"a": 2}}', "input"),
+        (
+            '{"correlation_labels": [{"key": "a", "id": "1"}, {"key": "a", "id": "1", "id": "2"}]}',
+            "correlation_labels[1].id",
+        ),
+    ],
+)
+def test_a_repeated_key_is_refused(dialect: Dialect, body: str, field: str) -> None:
+    assert reason(Trigger, body, dialect) == ("FIELD_DUPLICATE", field)
+
+
+def test_colons_in_texts_are_no_repeated_keys() -> None:
+    assert read(Trigger, '{"subject_id": "a:b:c", "input": {"x:y": "::"}}').subject_id == "a:b:c"
+
+
+@BOTH
+def test_ap_02_full_names_and_known_numbers_are_read_on_every_door(dialect: Dialect) -> None:
+    for word in ('"STEP_TYPE_ACTION"', "1"):
+        step = read(Create, f'{{"steps": [{{"ref": "a", "type": {word}}}]}}', dialect).steps[0]
+        assert step.type == definition_pb2.STEP_TYPE_ACTION
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "word", ['"ACTION"', '"step_type_action"', "999", "-1", '"STEP_TYPE_NOPE"', '"1"', "1.5", "true", "{}", '""']
+)
+def test_ap_02_every_other_spelling_is_refused_by_name(dialect: Dialect, word: str) -> None:
+    assert reason(Create, f'{{"steps": [{{"ref": "a", "type": {word}}}]}}', dialect) == (
+        "FIELD_INVALID",
+        "steps[0].type",
+    )
+
+
+def test_ap_02_rest_alone_reads_short_names() -> None:
+    body = '{"steps": [{"ref": "a", "type": "action"}], "edges": [{"type": "success"}], "tier": "bulk"}'
+    assert read(Create, body).steps[0].type == definition_pb2.STEP_TYPE_ACTION
+    assert read(Create, body).tier == common_pb2.TIER_BULK
+    assert reason(Create, body, Dialect.PROTO) == ("FIELD_INVALID", "steps[0].type")
+
+
+def test_pl_03_the_text_of_a_payload_reaches_the_twin_untouched() -> None:
+    text = '{"id": 9007199254740993, "big": 18446744073709551616, "x": 1.10, "a": 1, "a": 2}'
+    for dialect in Dialect:
+        message = read(Trigger, f'{{"input": {text}}}', dialect)
+        assert message.input_json == text
+        assert not message.HasField("input")
+    step = read(Create, f'{{"steps": [{{"ref": "a", "type": 1, "args": {text}}}]}}').steps[0]
+    assert step.args_json == text
+
+
+def test_the_places_of_twins_are_kept_for_errors() -> None:
+    twins = asked(triggers.BatchTriggerWorkflowRequest, '{"items": [{}, {"input": 1}, {"input_json": "1"}]}').twins
+    assert twins == {"items[1].input_json": "items[1].input"}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("body", "field", "path", "problem"),
+    [
+        ('{"input": {"x": NaN}}', "input", "input.x", "nan"),
+        ('{"input": {"x": [1, -Infinity]}}', "input", "input.x[1]", "nan"),
+        ('{"input": {"x": "\\ud800"}}', "input", "input.x", "surrogate"),
+        ('{"subject_id": "\\udfff"}', "subject_id", "subject_id", "surrogate"),
+    ],
+)
+def test_pl_04_what_is_no_json_in_a_payload_is_refused_with_its_path(
+    dialect: Dialect, body: str, field: str, path: str, problem: str
+) -> None:
+    refusal = refused(Trigger, body, dialect)
+    assert refusal.reason == "PAYLOAD_INVALID"
+    assert refusal.metadata == {"field": field, "path": path, "problem": problem}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"input": {"x": 1}',
+        "[]",
+        "null",
+        '"x"',
+        "5",
+        "nope",
+        "{} {}",
+        '{"input": 01}',
+        "{'a': 1}",
+        b"\xff\xfe{\x00}\x00",
+        b"\xef\xbb\xbf{}",
+        '{"a": 1,}',
+        "[" * 100_000,
+    ],
+)
+def test_a_body_that_is_no_json_object_is_malformed(dialect: Dialect, body: str | bytes) -> None:
+    assert refused(Trigger, body, dialect).reason == "BODY_MALFORMED"
+
+
+def test_a_malformed_body_is_told_its_line_and_column() -> None:
+    assert "line 2 column 10" in refused(Trigger, '{"a": 1,\n "input" 5}').message
+
+
+def test_deep_nesting_ends_in_an_error_and_not_in_the_stack() -> None:
+    assert refused(Trigger, '{"input": ' + "[" * 100_000 + "]" * 100_000 + "}").reason in (
+        "PAYLOAD_INVALID",
+        "BODY_MALFORMED",
+    )
+    assert read(
+        Trigger, '{"input": ' + "[" * 900 + "]" * 900 + "}"
+    ).input_json  # the service says too_deep, as on every door
+
+
+@BOTH
+def test_text_that_is_no_utf_8_is_refused_where_it_stands(dialect: Dialect) -> None:
+    assert reason(Trigger, b'{"subject_id": "\xff"}', dialect) == ("FIELD_INVALID", "subject_id")
+    assert reason(Trigger, b'{"input": {"a": "\xff"}}', dialect) == ("FIELD_INVALID", "input")
+    assert refused(Trigger, b'{"\xff": 1}', dialect).reason == "BODY_MALFORMED"
+    assert refused(Trigger, b'{"correlation_labels": [{"\xff": 1}]}', dialect).reason == "FIELD_INVALID"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"checkpoint_timeout_seconds": "5"}',
+        '{"checkpoint_timeout_seconds": 5.5}',
+        '{"checkpoint_timeout_seconds": 2147483648}',
+        '{"checkpoint_timeout_seconds": true}',
+        '{"checkpoint_timeout_seconds": 1e30}',
+        '{"checkpoint_timeout_seconds": []}',
+        '{"wait_for_checkpoint": "true"}',
+        '{"wait_for_checkpoint": 1}',
+        '{"subject_id": 1}',
+        '{"subject_id": ["1"]}',
+        '{"correlation_labels": {}}',
+        '{"correlation_labels": [1]}',
+        '{"correlation_labels": [null]}',
+    ],
+)
+def test_ym_01_rest_coerces_nothing(body: str) -> None:
+    assert refused(Trigger, body).reason == "FIELD_INVALID"
+
+
+@BOTH
+def test_l5_a_number_is_judged_by_its_value(dialect: Dialect) -> None:
+    for literal in ("5", "5.0", "5e0", "50e-1"):
+        assert read(Trigger, f'{{"checkpoint_timeout_seconds": {literal}}}', dialect).checkpoint_timeout_seconds == 5
+
+
+def test_proto_json_reads_numbers_from_strings_as_its_specification_says() -> None:
+    assert read(Trigger, '{"checkpointTimeoutSeconds": "5"}', Dialect.PROTO).checkpoint_timeout_seconds == 5
+    step = read(Create, '{"steps": [{"retryBackoffCoefficient": "1.5"}]}', Dialect.PROTO).steps[0]
+    assert step.retry_backoff_coefficient == 1.5
+    assert reason(Create, '{"steps": [{"retryBackoffCoefficient": "NaN"}]}', Dialect.PROTO)[0] == "FIELD_INVALID"
+
+
+@BOTH
+def test_null_is_absence_except_for_a_value(dialect: Dialect) -> None:
+    assert read(Trigger, '{"subject_id": null, "correlation_labels": null, "tier": null}', dialect) == read(
+        Trigger, "{}", dialect
+    )
+    assert read(Trigger, '{"input": null}', dialect).input_json == "null"
+    assert not read(Create, '{"variables": null}', dialect).HasField("variables_json")
+
+
+@BOTH
+def test_a_payload_that_must_be_an_object_is_one(dialect: Dialect) -> None:
+    assert read(Create, '{"variables": {"A": 1}}', dialect).variables_json == '{"A": 1}'
+    assert reason(Create, '{"variables": [1]}', dialect) == ("FIELD_INVALID", "variables")
+    assert reason(Create, '{"steps": [{"ref": "a", "args": "x"}]}', dialect) == ("FIELD_INVALID", "steps[0].args")
+
+
+@BOTH
+def test_of_a_payload_and_its_twin_only_one_is_given(dialect: Dialect) -> None:
+    refusal = refused(Trigger, '{"input": 1, "input_json": "1"}', dialect)
+    assert refusal.reason == "FIELDS_EXCLUSIVE"
+    assert refusal.metadata == {"field": "input", "other_field": "input_json"}
+    assert read(Trigger, '{"input_json": "1"}', dialect).input_json == "1"
+
+
+@BOTH
+def test_of_a_oneof_only_one_is_given(dialect: Dialect) -> None:
+    body = '{"operations": [{"add_step": {"ref": "a"}, "remove_step": {"ref": "b"}}]}'
+    assert reason(Update, body, dialect) == ("FIELDS_EXCLUSIVE", "operations[0].remove_step")
+
+
+@BOTH
+def test_answers_are_asked_for_by_their_twins(dialect: Dialect) -> None:
+    for body, spliced in (
+        ("{}", True),
+        ('{"payload_format": 1}', True),
+        ('{"payload_format": "PAYLOAD_FORMAT_JSON"}', False),
+    ):
+        request = asked(reads.GetRunRequest, body, dialect)
+        assert request.message == reads.GetRunRequest(payload_format=common_pb2.PAYLOAD_FORMAT_JSON)
+        assert request.spliced is spliced
+
+
+def test_presence_is_kept() -> None:
+    assert read(reads.ListRunsRequest, '{"has_errors": false}').HasField("has_errors")
+    assert not read(reads.ListRunsRequest, "{}").HasField("has_errors")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("text", "seconds", "nanos"),
+    [
+        ("2026-07-11T11:10:00Z", 1783768200, 0),
+        ("2026-07-11T13:10:00.5+02:00", 1783768200, 500_000_000),
+        ("1969-12-31T23:59:59.999999999Z", -1, 999_999_999),
+        ("0001-01-01T00:00:00Z", -62135596800, 0),
+    ],
+)
+def test_times_are_rfc_3339(dialect: Dialect, text: str, seconds: int, nanos: int) -> None:
+    time = read(reads.ListRunsRequest, f'{{"created_after": "{text}"}}', dialect).created_after
+    assert (time.seconds, time.nanos) == (seconds, nanos)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"2026-07-11"',
+        '"2026-07-11T11:10:00"',
+        '"2026-02-30T00:00:00Z"',
+        '"2026-07-11T11:10:00.1234567890Z"',
+        '"0001-01-01T00:00:00+02:00"',
+        '"2026-07-11T25:00:00Z"',
+        '"2026-07-11T11:10:00+25:00"',
+        "5",
+        '"now"',
+    ],
+)
+def test_no_other_time_is_read(dialect: Dialect, text: str) -> None:
+    assert reason(reads.ListRunsRequest, f'{{"created_after": {text}}}', dialect) == ("FIELD_INVALID", "created_after")
+
+
+def test_l1_a_step_type_that_is_not_built_is_judged_before_its_fields() -> None:
+    steps = (
+        '{"ref": "a", "type": "action", "nope": 1}',
+        '{"ref": "w", "type": "wait", "wait": {"duration": "5s"}}',
+        '{"ref": "g", "type": "STEP_TYPE_GATHER", "x": 1}',
+    )
+    body = f'{{"steps": [{", ".join(steps)}]}}'
+    refusal = refused(Create, body)
+    assert refusal.reason == "DEFINITION_INVALID"
+    assert refusal.metadata == {"violation_count": "2"}
+    assert [(v.code, v.path, v.step_ref) for v in refusal.violations] == [
+        ("STEP_TYPE_NOT_SUPPORTED", "steps[1].type", "w"),
+        ("STEP_TYPE_NOT_SUPPORTED", "steps[2].type", "g"),
+    ]
+
+
+def test_l1_an_update_of_a_step_need_not_repeat_its_type() -> None:
+    body = '{"operations": [{"update_step": {"ref": "w", "scatter": {"items_expr": "[]"}}}]}'
+    assert refused(Update, body).violations[0].path == "operations[0].update_step.type"
+    assert reason(Update, '{"operations": [{"add_step": {"ref": "w", "type": "action", "wait": {}}}]}') == (
+        "FIELD_UNKNOWN",
+        "operations[0].add_step.wait",
+    )
+
+
+def test_a_type_that_is_not_built_and_has_no_fields_of_its_own_passes_to_the_service() -> None:
+    assert (
+        read(Create, '{"steps": [{"ref": "a", "type": "approval"}]}').steps[0].type == definition_pb2.STEP_TYPE_APPROVAL
+    )
+
+
+def test_a_worker_may_report_anything_on_the_task_service() -> None:
+    body = '{"completions": [{"taskToken": "t", "failure": {"code": "X", "message": "a\\u0000b", "retryAfterMs": 5}}]}'
+    message = read(tasks.CompleteTasksRequest, body, Dialect.PROTO)
+    assert message.completions[0].failure.message == "a\0b"
+
+
+def test_a_key_is_never_quoted_at_length() -> None:
+    message = refused(Trigger, f'{{"{"x" * 5_000}": 1}}').message
+    assert len(message) < 200
