@@ -52,7 +52,9 @@ def used() -> Iterator[tuple[str, int, str, str, frozenset[str]]]:
             elif name == "Refusal" and len(words) > 1 and words[1]:
                 given = next((k.value for k in node.keywords if k.arg == "metadata"), None)
                 literal = (
-                    [k.value for k in given.keys if isinstance(k, ast.Constant)] if isinstance(given, ast.Dict) else []
+                    [str(k.value) for k in given.keys if isinstance(k, ast.Constant)]
+                    if isinstance(given, ast.Dict)
+                    else []
                 )
                 yield (*where, words[1], words[0] or "", frozenset(literal))
 

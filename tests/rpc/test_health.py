@@ -71,7 +71,7 @@ class Subject:
         scope.at_stop(pool.close)
         scope.translate(refusal_of)
         scope.ready_when("database", lambda: answers(pool))
-        scope.rpcs(trigger_grpc.add_WorkflowTriggerServiceServicer_to_server, Asks(pool))
+        scope.rpcs(trigger_grpc.add_WorkflowTriggerServiceServicer_to_server, Asks(pool))  # type: ignore[abstract]
 
         async def turn() -> None:
             if self.block is not None:
@@ -99,7 +99,9 @@ async def host(subject: Subject) -> AsyncIterator[Host]:
 async def status(host: Host, name: str = RPC) -> int:
     """What a probe of Kubernetes gets."""
     async with grpc.aio.insecure_channel(host.grpc_address.reachable) as channel:
-        return (await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name))).status
+        return int(
+            (await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name))).status
+        )
 
 
 async def until(wanted: dict[str, int], host: Host) -> None:

@@ -1,6 +1,7 @@
 """One process, one or many services: start, what they share, and the order of the stop (KB-01)."""
 
 import asyncio
+import functools
 import logging
 import os
 import signal
@@ -131,7 +132,7 @@ async def test_kb_01_the_order_of_a_stop() -> None:
         echo.channel = grpc.aio.insecure_channel(host.grpc_address.reachable)
         assert (await get(host.http_address, "/readyz")).status_code == 200
         await until(lambda: len(seen) >= 2)
-    await echo.channel.close()
+    await echo.channel.close(None)
     assert seen == [
         "dispatch turns",
         "worker turns",
@@ -168,7 +169,7 @@ async def test_kb_01_nothing_that_hangs_or_raises_keeps_a_process_from_ending() 
         scope.on_drain(raises)
         scope.on_drain(hangs)
         scope.loop("hangs", hangs, interval_ms=1)
-        scope.loop("deaf", deaf, interval_ms=1)  # type: ignore[arg-type]  # never returns
+        scope.loop("deaf", deaf, interval_ms=1)
 
     async with asyncio.timeout(8):
         async with hosting([Service(name="worker", start=start)], loopback(drain_ms=200)):
@@ -190,7 +191,7 @@ async def test_a_long_wait_ends_when_the_process_drains() -> None:
             raise draining()
 
     async def start(scope: Scope) -> None:
-        scope.rpcs(trigger_grpc.add_WorkflowTriggerServiceServicer_to_server, Waits(scope))
+        scope.rpcs(trigger_grpc.add_WorkflowTriggerServiceServicer_to_server, Waits(scope))  # type: ignore[abstract]
 
     entered = asyncio.Event()
     async with hosting([Service(name="trigger", start=start)], loopback()) as host:
@@ -203,7 +204,7 @@ async def test_a_long_wait_ends_when_the_process_drains() -> None:
         )
         await entered.wait()
     assert (await call).reason == "SERVICE_DRAINING"
-    await channel.close()
+    await channel.close(None)
 
 
 async def test_one_http_port_serves_probes_and_what_a_service_mounts() -> None:
@@ -273,7 +274,7 @@ async def test_a_watch_of_health_does_not_hold_a_stop_up() -> None:
         begin = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - begin < 1.9
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-    await channel.close()
+    await channel.close(None)
 
 
 MAIN = """
@@ -324,12 +325,11 @@ async def test_kb_01_sigterm_drains_and_a_second_one_does_not_hang(drain_ms: int
 
 async def test_a_child_of_a_process_that_serves_lives() -> None:
     """gRPC's fork handlers are off: with them every third child crashed while calls were in flight."""
-    user = {"user": os.getuid(), "group": os.getgid(), "extra_groups": []} if os.getuid() == 0 else {}
+    user: dict[str, Any] = {"user": os.getuid(), "group": os.getgid(), "extra_groups": []} if os.getuid() == 0 else {}
     async with echoing() as echo:
+        run = functools.partial(subprocess.run, check=False, **user)
         calls = [asyncio.ensure_future(calling(echo)) for _ in range(4)]
-        codes = [
-            (await asyncio.to_thread(subprocess.run, ["/bin/true"], check=False, **user)).returncode for _ in range(60)
-        ]
+        codes = [(await asyncio.to_thread(run, ["/bin/true"])).returncode for _ in range(60)]
         for call in calls:
             call.cancel()
         await asyncio.wait(calls)

@@ -43,4 +43,5 @@ def test_a_lost_connection_passes_and_a_wrong_argument_does_not() -> None:
 
 def error(state: str) -> BaseException:
     """The server's error with this SQLSTATE."""
-    return asyncpg.PostgresError.new({"C": state, "M": "insert into secret failed"})
+    failure: BaseException = asyncpg.PostgresError.new({"C": state, "M": "insert into secret failed"})
+    return failure

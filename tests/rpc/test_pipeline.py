@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from ductord.rpc.channels import outgoing
 from ductord.rpc.errors import refusal_from, status_from
 from tests.rpc.echo import Echo, echoing, refusal_of, until
 
+Completion = task_service_pb2.TaskCompletion
 TRIGGER = "/ductor.workflow.v1.WorkflowTriggerService/TriggerWorkflow"
 
 
@@ -137,8 +139,8 @@ async def test_pl_01_what_a_worker_reports_is_left_to_dispatch(echo: Echo) -> No
     tasks = task_service_pb2_grpc.TaskServiceStub(echo.channel)
     request = task_service_pb2.CompleteTasksRequest(
         completions=[
-            {"task_token": "t", "failure": {"message": "\0boom"}},
-            {"task_token": "u", "success": {"output_json": '{"k\0": 1}'}},
+            Completion(task_token="t", failure=task_service_pb2.TaskFailure(message="\0boom")),
+            Completion(task_token="u", success=task_service_pb2.TaskSuccess(output_json='{"k\0": 1}')),
         ]
     )
     answer = await tasks.CompleteTasks(request, metadata=outgoing(platform=True))
@@ -152,10 +154,10 @@ async def test_ap_02_an_unknown_enum_number_is_refused(echo: Echo) -> None:
 
 
 async def test_bytes_that_are_no_message_are_a_coded_error(echo: Echo) -> None:
-    raw = echo.channel.unary_unary(TRIGGER)
+    raw = echo.channel.unary_unary(TRIGGER, None, None)
     metadata = outgoing(tenant_id="acme")
     for garbage in (b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe"):  # a cut field, no UTF-8
-        assert (await refusal_of(lambda g=garbage: raw(g, metadata=metadata))).reason == "BODY_MALFORMED"
+        assert (await refusal_of(partial(raw, garbage, metadata=metadata))).reason == "BODY_MALFORMED"
     deep = Value()
     at = deep
     for _ in range(60):
@@ -203,7 +205,7 @@ async def test_what_is_not_served_is_a_coded_error(echo: Echo) -> None:
     unwritten = await refusal_of(
         lambda: stub.BatchTriggerWorkflow(trigger_pb2.BatchTriggerWorkflowRequest(), metadata=outgoing(tenant_id="a"))
     )
-    unknown = await refusal_of(lambda: echo.channel.unary_unary("/no.Such/Rpc")(b""))
+    unknown = await refusal_of(lambda: echo.channel.unary_unary("/no.Such/Rpc", None, None)(b""))
     assert {(r.code, r.reason) for r in (unwritten, unknown)} == {("UNIMPLEMENTED", "RPC_NOT_FOUND")}
 
 
@@ -247,7 +249,7 @@ async def test_access_log_and_metrics_name_method_and_code_ob_01(echo: Echo, cap
     assert 'ductor_grpc_calls_total{code="NOT_FOUND",method="WorkflowTriggerService/TriggerWorkflow"} 1.0' in text
     assert "acme" not in text
     for number in range(30):
-        await refusal_of(lambda n=number: echo.channel.unary_unary(f"/ductor.workflow.v1.X{n}/Y")(b""))
+        await refusal_of(partial(echo.channel.unary_unary(f"/ductor.workflow.v1.X{number}/Y", None, None), b""))
     assert echo.host.metrics.exposition().decode().count("\n") == text.count("\n"), (
         "paths that are not served make no series"
     )
@@ -262,7 +264,7 @@ async def test_workers_that_poll_are_logged_at_debug_only(echo: Echo, caplog: py
 
 def test_a_status_without_details_is_judged_by_its_code() -> None:
     error = grpc.aio.AioRpcError(
-        grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "failed to connect"
+        grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "failed to connect", None
     )
     assert refusal_from(error).reason == "SERVICE_UNAVAILABLE"
     assert isinstance(status_from(error), status_pb2.Status)

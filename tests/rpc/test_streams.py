@@ -57,7 +57,7 @@ async def watching() -> AsyncIterator[tuple[Watching, Any]]:
             servicer,
             channel.unary_stream(PATH, TriggerWorkflowRequest.SerializeToString, TriggerWorkflowResponse.FromString),
         )
-        await channel.close()
+        await channel.close(None)
 
 
 async def test_a_stream_ends_with_a_coded_error(watching: tuple[Watching, Any]) -> None:

@@ -78,7 +78,7 @@ async def test_every_rpc_is_a_span_under_the_callers(exporter: InMemorySpanExpor
     ]
     assert [span.status.status_code for span in spans] == [StatusCode.UNSET, StatusCode.UNSET, StatusCode.ERROR]
     assert spans[1].attributes["ductor.reason"] == "DEFINITION_NOT_FOUND"  # type: ignore[index]
-    assert format(spans[0].context.trace_id, "032x") == echo.trigger.callers[0].trace_id  # type: ignore[union-attr]
+    assert format(spans[0].context.trace_id, "032x") == echo.trigger.callers[0].trace_id
 
 
 def test_new_contexts_differ() -> None:
