@@ -34,11 +34,7 @@ def test_defaults_are_those_of_the_contract_and_ruling_a4() -> None:
         5_000,
         10_000,
     )
-    assert (settings.payload_max_bytes, settings.payload_warn_bytes, settings.aggregate_max_bytes) == (
-        1 << 20,
-        256 << 10,
-        2 << 20,
-    )
+    assert (settings.payload_max_bytes, settings.payload_warn_bytes) == (1 << 20, 256 << 10)
 
 
 def test_the_environment_fills_it_and_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,16 @@ from ductor.workflow.v1.run_pb2 import RunDetail
 from ductor.workflow.v1.workflow_trigger_service_pb2 import TriggerWorkflowRequest, TriggerWorkflowResponse
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid, Refusal
-from ductord.rpc.payloads import EXACT, JSON_FORMAT, fill_payload, from_struct, payload_of, to_struct, to_value
+from ductord.rpc.payloads import (
+    EXACT,
+    JSON_FORMAT,
+    fill_payload,
+    from_struct,
+    payload_of,
+    to_struct,
+    to_value,
+    warn_above,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 numbers = st.integers(-EXACT + 1, EXACT - 1) | st.floats(allow_nan=False, allow_infinity=False).filter(
@@ -131,6 +140,19 @@ def test_l7_the_limit_counts_bytes_of_the_json_text() -> None:
         with pytest.raises(PayloadInvalid) as refused:
             payload_of(request, "input", max_bytes=100)
         assert (refused.value.reason, refused.value.limit_bytes) == ("too_large", 100)
+
+
+def test_l7_a_large_payload_is_noted(caplog: pytest.LogCaptureFixture) -> None:
+    warn_above(10)
+    try:
+        assert payload_of(TriggerWorkflowRequest(input=to_value("x" * 8)), "input")
+        assert not caplog.records
+        assert payload_of(TriggerWorkflowRequest(input=to_value("secret" * 2)), "input", root="items[1]")
+        assert payload_of(TriggerWorkflowRequest(input_json='"secretsecret"'), "input")
+    finally:
+        warn_above(jsonvalue.WARN_PAYLOAD_BYTES)
+    assert [r.getMessage().split(" is ")[0] for r in caplog.records] == ["items[1].input", "input_json"]
+    assert "secret" not in caplog.text
 
 
 def test_answers_give_the_twin_when_asked_and_when_a_struct_would_round() -> None:

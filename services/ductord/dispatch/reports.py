@@ -15,6 +15,7 @@ from ductord.model import jsonvalue
 from ductord.model.enums import Outcome
 from ductord.model.errors import PayloadInvalid
 from ductord.rpc.errors import field_invalid, field_required, not_supported
+from ductord.rpc.payloads import note_size
 
 UNKNOWN_CODE: Final = "UNKNOWN"
 PAYLOAD_CODES: Final = ("payload_invalid", "payload_too_large")
@@ -67,6 +68,7 @@ def success(output: str, payload_max_bytes: int) -> Report:
         encoded = output.encode()
     except PayloadInvalid as error:
         return refused_payload(error)
+    note_size("output", len(encoded))
     return Report(
         outcome=Outcome.SUCCEEDED, output=output, output_size=len(encoded), output_hash=sha256(encoded).hexdigest()[:16]
     )

@@ -116,10 +116,7 @@ class Settings(BaseSettings):
     # Limits (ruling L7)
     payload_max_bytes: Bytes = 1 << 20
     payload_warn_bytes: Bytes = 256 << 10
-    aggregate_max_bytes: Bytes = Field(default=2 << 20, description="gathered output and run context")
     key_max_bytes: Bytes = 256
-    max_steps: Count = 500
-    max_edges: Count = 5_000
     request_max_bytes: Bytes = Field(default=4 << 20, description="one whole request")
     reply_max_bytes: Bytes = Field(
         default=3 << 20, description="the payloads of one reply; the rest is left out and flagged"

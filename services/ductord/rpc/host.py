@@ -19,7 +19,7 @@ import grpc
 import msgspec
 
 from ductord.model.errors import Refusal
-from ductord.rpc import channels, logs, tracing
+from ductord.rpc import channels, logs, payloads, tracing
 from ductord.rpc.addresses import Address
 from ductord.rpc.config import ConfigurationRefused, Settings, TargetService
 from ductord.rpc.health import Check, Health, Pulse, ServiceHealth
@@ -138,6 +138,7 @@ class Host:
         """Set by a second signal: the drain is cut short."""
         self.server = RpcServer(settings, self.metrics, self.health)
         self.operations = Operations(self.health, self.metrics)
+        payloads.warn_above(settings.payload_warn_bytes)
         self.grpc_address: Address
         self.http_address: Address | None = None
         self._http: HttpServer | None = None

@@ -5,6 +5,7 @@ refused, and an answer that would have to round gives the twin instead. Only the
 the service's business.
 """
 
+import logging
 from operator import itemgetter
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
 
 from ductord.model import jsonvalue
-from ductord.model.jsonvalue import JSON, MAX_DEPTH, MAX_PAYLOAD_BYTES
+from ductord.model.jsonvalue import JSON, MAX_DEPTH, MAX_PAYLOAD_BYTES, WARN_PAYLOAD_BYTES
 from ductord.rpc.errors import fields_exclusive
 
 JSON_FORMAT: Final = 2
@@ -22,6 +23,9 @@ EXACT: Final = 1 << 53
 
 _LARGEST_GROWTH: Final = 6
 """No text of n bytes makes a Struct of more than 6n: the worst is a list of one-digit numbers, 11 bytes for 2."""
+_warn_bytes = WARN_PAYLOAD_BYTES
+_log = logging.getLogger("ductor.payload")
+
 _INFINITE: Final = float("inf")
 
 
@@ -44,14 +48,31 @@ def payload_of(request: Message, field: str, *, root: str = "", max_bytes: int =
         if given:
             raise fields_exclusive(path, f"{path}_json")
         value = jsonvalue.parse(getattr(request, twin), root=f"{path}_json", max_bytes=max_bytes)
-        return Payload(value=value, text=jsonvalue.dumps(value))
+        text = jsonvalue.dumps(value)
+        note_size(f"{path}_json", len(text))
+        return Payload(value=value, text=text)
     if not given:
         return None
     value = from_struct(getattr(request, field), root=path)
     text = jsonvalue.dumps(value)
     if len(text) > max_bytes // 4 and (size := len(text.encode())) > max_bytes:
         raise jsonvalue.too_large(size, max_bytes, path)
+    note_size(path, len(text))
     return Payload(value=value, text=text)
+
+
+def warn_above(limit: int) -> None:
+    """Log payloads of more than `limit` bytes from here on, as `DUCTOR_PAYLOAD_WARN_BYTES` says."""
+    global _warn_bytes
+    _warn_bytes = limit
+
+
+def note_size(name: str, size: int) -> None:
+    """Log a payload that came in and is allowed, though large enough to slow everything down (ruling L7)."""
+    if size > _warn_bytes:
+        _log.warning(
+            "%s is %d bytes, which is allowed and slow: keep such data elsewhere and pass a reference", name, size
+        )
 
 
 def fill_payload(
