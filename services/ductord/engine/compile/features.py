@@ -10,7 +10,7 @@ from ductord.engine.compile.findings import Findings
 from ductord.engine.positions import Path
 from ductord.model.definition import Definition
 
-_LATER: Final[Mapping[str, tuple[str, ...]]] = {
+LATER: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("auto_continue", "schedule"),
     "steps": ("compensation", "connection_ref", "connection_ref_mode"),
     "triggers": ("filter", "input", "tier"),
@@ -22,11 +22,11 @@ _OF_OTHER_TRIGGERS: Final[Mapping[str, str]] = {"patterns": "event", "schedule":
 
 def without_later_features(tree: dict[str, Any], findings: Findings) -> dict[str, Any]:
     """A copy of the tree without the fields of later releases; each that was written is reported."""
-    rest: dict[str, Any] = _without(tree, _LATER[""], (), findings)
+    rest: dict[str, Any] = _without(tree, LATER[""], (), findings)
     for part in ("steps", "triggers"):
         items = rest.get(part)
         if isinstance(items, list):
-            rest[part] = [_without(item, _LATER[part], (part, number), findings) for number, item in enumerate(items)]
+            rest[part] = [_without(item, LATER[part], (part, number), findings) for number, item in enumerate(items)]
     return rest
 
 
