@@ -1,12 +1,11 @@
-"""Messages as JSON for `--json`, definition trees as messages: the spelling of the REST door, no digit lost (L1, L5)."""
+"""Messages as JSON for `--json`: the spelling of the REST door, no digit lost (L5)."""
 
 import json
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from ductor.workflow.v1 import definition_pb2, run_pb2, workflow_definition_service_pb2, workflow_service_pb2
-from ductord.cli.documents import filled
+from ductor.workflow.v1 import run_pb2, workflow_service_pb2
 from ductord.cli.ending import CommandFailed
 from ductord.cli.words import number, pair, plain, seconds, word
 
@@ -34,49 +33,6 @@ def test_enum_words_times_and_absences_are_those_of_rest() -> None:
     assert tree["data"][0]["tier"] == "unspecified"
     assert tree["metadata"] is None
     assert "item_index" not in plain(run_pb2.Attempt())
-
-
-def test_a_definition_tree_becomes_the_message_and_comes_back() -> None:
-    """L1: the file's words, numbers and payloads survive the way through the contract's message."""
-    tree = {
-        "family_slug": "x",
-        "tags": ["a", "b"],
-        "variables": {"n": BIG},
-        "steps": [
-            {
-                "ref": "s",
-                "type": "action",
-                "action": "core:echo",
-                "args": {"x": [1, 2.5, None]},
-                "join": "any",
-                "retry_max_attempts": 3,
-            },
-        ],
-        "edges": [{"source_ref": "s", "target_ref": "t", "type": "true", "default": True}],
-        "fail_policy": None,
-    }
-    message = filled(definition_pb2.WorkflowDefinition(), tree)
-    back = plain(message)
-    assert back["variables"] == {"n": BIG}
-    assert back["steps"][0]["args"] == {"x": [1, 2.5, None]}
-    assert back["steps"][0]["join"] == "any"
-    assert back["edges"][0] == {"source_ref": "s", "target_ref": "t", "type": "true", "default": True}
-    assert back["fail_policy"] == "unspecified"
-    create = filled(workflow_definition_service_pb2.CreateWorkflowDefinitionRequest(), tree)
-    assert plain(create)["steps"] == back["steps"]
-
-
-@pytest.mark.parametrize(
-    ("tree", "where"),
-    [
-        ({"nonsense": 1}, "nonsense"),
-        ({"edges": [{"type": "sideways"}]}, r"edges\[0\].type"),
-        ({"steps": [{"x": 1}]}, r"steps\[0\].x"),
-    ],
-)
-def test_what_the_message_cannot_say_names_its_field(tree: dict[str, object], where: str) -> None:
-    with pytest.raises(CommandFailed, match=where):
-        filled(definition_pb2.WorkflowDefinition(), tree)
 
 
 def test_words_that_people_type() -> None:

@@ -8,7 +8,6 @@
 | `words`       | answers as JSON in the spelling of the REST door                                                       |
 | `configured`  | the options, or a failure that names those at fault                                                    |
 | `client`      | the generated stubs, tenant, time limits, names → ids                                                  |
-| `documents`   | a definition file's tree as the contract's message                                                     |
 | `checking`    | `workflow validate`, `schema`, `graph`: offline                                                        |
 | `authoring`   | `workflow load`, `publish`, `archive`                                                                  |
 | `browsing`    | `workflow list`, `show`, `export`, `diff`                                                              |

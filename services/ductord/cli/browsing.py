@@ -10,12 +10,16 @@ from rich.text import Text as Line
 from ductor.workflow.v1 import definition_pb2 as model
 from ductor.workflow.v1 import workflow_definition_service_pb2 as api
 from ductord.cli import checking
-from ductord.cli.authoring import EXACT, family
+from ductord.cli.authoring import EXACT
 from ductord.cli.client import Connection, connected, pages
 from ductord.cli.ending import DONE, FAILED
 from ductord.cli.output import compact, facts, print_json, status_text, table
 from ductord.cli.output import show as show_line
 from ductord.cli.words import local, number, plain, word
+from ductord.model.errors import Refusal
+
+ABSENT = ("DEFINITION_NOT_FOUND", "DRAFT_NOT_FOUND", "DEFINITION_NOT_PUBLISHED", "DEFINITION_ARCHIVED")
+"""Reasons for which there is nothing to compare with."""
 
 
 async def listing(
@@ -75,13 +79,14 @@ async def diff(connection: Connection, file: str, *, draft: bool, as_json: bool)
     """What publishing the file would change; 1 if anything."""
     slug, wanted = checking.canonical(file)
     async with connected(connection) as client:
-        found = await family(client, slug)
-        there = found.draft_revision is not None if draft else found.current is not None
         standing, name = "", "(nothing yet)"
-        if there:
+        try:
             request = api.ExportWorkflowDefinitionRequest(id=slug, view=view(draft))
-            export = (await client.call(client.definitions.ExportWorkflowDefinition, request)).data
-            standing, name = export.yaml, f"{slug} {'draft' if draft else f'v{export.version}'}"
+            found = (await client.call(client.definitions.ExportWorkflowDefinition, request)).data
+            standing, name = found.yaml, f"{slug} {'draft' if draft else f'v{found.version}'}"
+        except Refusal as refusal:
+            if refusal.reason not in ABSENT:
+                raise
     lines = list(difflib.unified_diff(standing.splitlines(), wanted.splitlines(), name, file, lineterm=""))
     if as_json:
         print_json({"family_slug": slug, "against": name, "changed": bool(lines), "diff": lines})

@@ -51,7 +51,7 @@ async def validate(names: Sequence[str], *, as_json: bool) -> int:
         print_json({"data": [_told(result) for result in results]})
     else:
         for result in results:
-            told(result.text, result.violations)
+            told(result.text.name, result.violations, sys.stdout)
             if result.manifest is not None:
                 count = len(result.manifest.steps)
                 summary = f"{result.manifest.family_slug}, {count} step{'s' if count > 1 else ''}, {len(result.manifest.edges)} edges"
@@ -67,7 +67,9 @@ async def schema() -> int:
 
 async def graph(name: str) -> int:
     """A file's graph as Mermaid."""
-    sys.stdout.write(mermaid(_valid(name).manifest))
+    manifest = _valid(name).manifest
+    assert manifest is not None
+    sys.stdout.write(mermaid(manifest))
     return DONE
 
 
@@ -82,7 +84,7 @@ def canonical(name: str) -> tuple[str, str]:
 def _valid(name: str) -> Judged:
     found = judged(name)
     if not found.valid:
-        told(found.text, found.violations)
+        told(found.text.name, found.violations, sys.stderr)
         raise CommandFailed(f"{found.text.name} is not valid")
     return found
 

@@ -25,7 +25,7 @@ from ductord.cli import roster
 from ductord.cli.client import DEFAULT_TARGET
 from ductord.cli.configured import misconfigured
 from ductord.cli.ending import DONE, MISUSED, CommandFailed
-from ductord.cli.output import show
+from ductord.cli.output import counted, show
 from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.migrate import migrate
 from ductord.rpc import logs as log_lines
@@ -247,7 +247,7 @@ def _log_to(path: Path | None, settings: Settings) -> None:
 
 
 def _applied(names: list[str]) -> str:
-    return f"{len(names)} migration{'s' if len(names) > 1 else ''} applied" if names else "up to date"
+    return f"{counted(len(names), 'migration')} applied" if names else "up to date"
 
 
 def _told(what: str, value: str) -> None:

@@ -59,6 +59,11 @@ def compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def print_json(value: Any) -> None:
     """The result of a command for machines."""
     sys.stdout.write(dumped(value) + "\n")

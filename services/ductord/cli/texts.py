@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 import msgspec
 from rich.text import Text as Line
 
 from ductord.cli.ending import CommandFailed
-from ductord.cli.output import clean, console, dumped
+from ductord.cli.output import clean, console
 from ductord.model.errors import Violation
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -45,16 +45,10 @@ def read(name: str) -> Text:
         raise CommandFailed(f"{name}: not UTF-8 at byte {error.start}") from None
 
 
-def told(text: Text, violations: Iterable[Violation], *, as_json: bool = False) -> None:
-    """Tell violations on standard error, in the order of the lines."""
-    ordered = sorted(violations, key=lambda v: (v.line or 0, v.column or 0))
-    if as_json:
-        sys.stderr.write(
-            dumped({"error": {"file": text.name, "violations": [msgspec.to_builtins(v) for v in ordered]}}) + "\n"
-        )
-        return
-    for violation in ordered:
-        console(sys.stderr).print(line(text.name, violation))
+def told(name: str, violations: Iterable[Violation], stream: TextIO) -> None:
+    """Tell violations in the order of the lines."""
+    for violation in sorted(violations, key=lambda v: (v.line or 0, v.column or 0)):
+        console(stream).print(line(name, violation))
 
 
 def line(name: str, violation: Violation) -> Line:

@@ -79,6 +79,11 @@ async def load_directory(
     return results
 
 
+async def load_file(file: File, tenant_id: str, stub: "Stub", *, reason: str) -> Loaded:
+    """Publish one file's definition if it changed. Raises as `load_directory`."""
+    return await _Loader(tenant_id, stub, reason).load(file)
+
+
 async def turns(folder: Path, tenant_id: str, stub: "Stub", *, reason: str) -> Sequence[Turn]:
     """The files of the directory as a piece of work each, to be done in order; doing one again is harmless. Raises OSError."""
     loader = _Loader(tenant_id, stub, reason)

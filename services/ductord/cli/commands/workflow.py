@@ -46,7 +46,6 @@ def graph(file: Annotated[str, typer.Argument(metavar="FILE", help="A definition
 @app.command()
 def load(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR|FILE…", help="Folders of definition files, or files.")],
-    draft: Annotated[bool, typer.Option("--draft", help="Write the drafts and publish nothing.")] = False,
     tenant: Tenant = "",
     target: Target = "",
     as_json: Json = False,
@@ -55,7 +54,7 @@ def load(
     from ductord.cli import authoring, client, ending
 
     ending.finish(
-        authoring.load(client.Connection(target=target, tenant=tenant), paths, draft=draft, as_json=as_json),
+        authoring.load(client.Connection(target=target, tenant=tenant), paths, as_json=as_json),
         as_json=as_json,
     )
 
