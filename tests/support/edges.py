@@ -127,3 +127,10 @@ def with_checkpoints(manifest: Manifest, *names: str, response: str | None = Non
     """The manifest with checkpoints over its first step, its second, …"""
     checkpoints = tuple(Checkpoint(name=name, steps=(index,)) for index, name in enumerate(names))
     return msgspec.structs.replace(manifest, checkpoints=checkpoints, response_checkpoint=response)
+
+
+def wide(count: int) -> Manifest:
+    """A manifest of `count` steps that know nothing of each other."""
+    manifest = chain(count)
+    steps = tuple(msgspec.structs.replace(step, incoming=(), outgoing=()) for step in manifest.steps)
+    return msgspec.structs.replace(manifest, steps=steps, edges=(), entrypoints=tuple(range(count)))

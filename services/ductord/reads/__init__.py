@@ -1,0 +1,14 @@
+"""Reads: WorkflowService. It looks at runs and never touches one.
+
+| module     | what is in it                                                                      |
+|------------|------------------------------------------------------------------------------------|
+| `service`  | the RPCs and the deployable                                                        |
+| `listing`  | ListRuns: filters, and which statement serves them                                 |
+| `runs`     | a run's summary, and GetRun                                                        |
+| `steps`    | ListRunSteps, GetRunStep                                                           |
+| `attempts` | ListRunEvents                                                                      |
+| `timeline` | GetRunTimeline: the history event by event                                         |
+| `versions` | what of a version is shown with its runs, cached                                   |
+| `room`     | pages that fit a reply                                                             |
+| `words`    | stored words as the contract's enums                                               |
+"""

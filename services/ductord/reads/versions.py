@@ -1,6 +1,7 @@
 """What of a version is shown with its runs: steps in graph order with type and title, edges, checkpoints.
 
-A manifest never changes, so each process decodes it once. Only these fields are decoded, so that runs of a newer release's versions can be looked at by an older reader.
+A manifest never changes, so each process decodes it once. Only these fields are decoded, so that runs of a newer release's versions can be
+looked at by an older reader.
 """
 
 from collections import OrderedDict
