@@ -1,16 +1,13 @@
 """A `World` in memory: the pure engine with its rows, and nothing else. Fast enough to play every story at every test run."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from ductord.engine.compile import compile_definition
-
 from ductord.engine.expressions import Programs, programs_for
 from ductord.model.enums import AttemptStatus, Outcome
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, RunStart
-from tests.support.actions import CATALOG
 from tests.support.rows import Attempt, Rows
 from tests.support.world import (
     HEARTBEAT_MS,
@@ -40,8 +37,9 @@ class MemoryWorld:
         assert self._manifest is not None
         return self._manifest
 
-    async def define(self, definition: Mapping[str, Any]) -> None:
-        self._manifest = compile_definition(definition, actions=CATALOG)
+    async def define(self, definition: dict[str, Any]) -> None:
+        self._manifest = compile_definition(definition).manifest
+        assert self._manifest is not None
         self._programs = programs_for(self._manifest)
 
     async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from ductord.engine.compile import compile_definition
 
-from ductord.model.errors import Refusal
+from ductord.engine.compile import compile_definition
 from ductord.model.manifest import Manifest
 from tests.support import transcript
-from tests.support.actions import CATALOG
 from tests.support.world import Failure, Success, Task, World
 
 _DASHES = "----"
@@ -107,11 +105,11 @@ class _Stage:
 
     async def _define(self, block: tuple[str, ...]) -> list[str]:
         definition = parse_definition(block, self._slug)
-        try:
-            await self._world.define(definition)
-        except Refusal as refusal:
-            return [f"{v.code} {v.path}: {v.message}" for v in refusal.violations] or [str(refusal)]
-        self._manifest = compile_definition(definition, actions=CATALOG)
+        compiled = compile_definition(definition)
+        if compiled.manifest is None:
+            return [f"{v.code} {v.path}: {v.message}" for v in compiled.errors]
+        self._manifest = compiled.manifest
+        await self._world.define(definition)
         return []
 
     async def _lease(self, ref: str | None) -> list[str]:

@@ -93,8 +93,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 class World(Protocol):
     """What the verbs of a story are made of. Times are milliseconds."""
 
-    async def define(self, definition: Mapping[str, Any]) -> None:
-        """Publish a definition (the body of the envelope). Raises `Refusal` where publish would refuse."""
+    async def define(self, definition: dict[str, Any]) -> None:
+        """Publish a definition that compiles (the body of the envelope)."""
 
     async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
         """Start the story's run. `payload` None: the trigger came without input."""
