@@ -13,7 +13,7 @@ from ductord.cli import checking
 from ductord.cli.authoring import EXACT
 from ductord.cli.client import Connection, connected, pages
 from ductord.cli.ending import DONE, FAILED
-from ductord.cli.output import compact, facts, print_json, status_text, table
+from ductord.cli.output import facts, print_json, status_text, table
 from ductord.cli.output import show as show_line
 from ductord.cli.words import local, number, plain, word
 from ductord.model.errors import Refusal
@@ -137,15 +137,6 @@ def _detail(found: model.WorkflowDefinitionDetail) -> None:
     for edge in tree["edges"]:
         into.setdefault(edge["target_ref"], []).append(f"{edge['source_ref']} ({edge['type']})")
     table(
-        ("STEP", "TYPE", "DOES", "AFTER", "ARGS"),
-        [
-            [
-                s["ref"],
-                s["type"],
-                s.get("action", ""),
-                ", ".join(into.get(s["ref"], ())),
-                compact(s["args"]) if s["args"] else "",
-            ]
-            for s in tree["steps"]
-        ],
+        ("STEP", "TYPE", "DOES", "AFTER"),
+        [[s["ref"], s["type"], s.get("action", ""), ", ".join(into.get(s["ref"], ()))] for s in tree["steps"]],
     )

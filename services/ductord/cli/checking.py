@@ -14,6 +14,7 @@ from ductord.engine.compile import compile_definition, manifest_hash
 from ductord.engine.document import read_document
 from ductord.engine.export import export_yaml, json_schema, mermaid
 from ductord.model.errors import Violation
+from ductord.model.jsonvalue import normalise
 from ductord.model.manifest import Manifest
 
 
@@ -78,7 +79,7 @@ def canonical(name: str) -> tuple[str, str]:
     found = _valid(name)
     assert found.manifest is not None
     assert found.tree is not None
-    return found.manifest.family_slug, export_yaml(found.tree)
+    return found.manifest.family_slug, export_yaml(normalise(found.tree))
 
 
 def _valid(name: str) -> Judged:

@@ -90,7 +90,8 @@ class Stop:
         if self.asked.is_set() and self.host is not None:
             self.host.hurry.set()
         elif not self.asked.is_set():
-            show("\nStopping …", "dim")
+            show("")
+            show("Stopping …", "dim")
         self.asked.set()
 
 
@@ -228,7 +229,8 @@ def _invite(settings: Settings, grpc: str, seconds: float) -> None:
             (f"Ready in {seconds:.1f} s.", "bold green"), " Ctrl-C stops everything; runs go on at the next start."
         )
     )
-    show("\nIn another terminal:", "dim")
+    show("")
+    show("In another terminal:", "dim")
     show(f"  export DUCTOR_TENANT_ID={settings.workflows_tenant}")
     if grpc != DEFAULT_TARGET:
         show(f"  export DUCTOR_TARGET={grpc}")

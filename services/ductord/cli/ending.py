@@ -90,7 +90,7 @@ def tell_refusal(refusal: Refusal, *, as_json: bool = False) -> None:
         return
     _line("error", f"{refusal.message} ({refusal.reason})")
     for violation in refusal.violations:
-        if (violation.path, violation.message) != ("", refusal.message):
+        if violation.message not in refusal.message:
             tell_violation(violation)
     if refusal.retry_after_ms:
         _line("  →", f"it may work again in {refusal.retry_after_ms / 1000:g} s", "yellow")

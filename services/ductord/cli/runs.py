@@ -124,7 +124,7 @@ def node_status(node: model.StepState | model.NodeSummary) -> str:
     return word(model.NodeStatus.DESCRIPTOR, node.status)
 
 
-def fault_text(fault: model.common__pb2.Fault) -> str:  # type: ignore[name-defined]
+def fault_text(fault: common.Fault) -> str:
     """`CODE: message`; empty for none."""
     return f"{fault.code}: {fault.message}" if fault.message else str(fault.code)
 
@@ -194,7 +194,8 @@ def _run(answer: api.GetRunResponse, nodes: Sequence[model.StepState], as_json: 
     show_line("")
     steps_table(nodes, now)
     if tree["result"] is not None:
-        show_line("\nresult", "dim")
+        show_line("")
+        show_line("result", "dim")
         show_line(Text(dumped(tree["result"])))
 
 
@@ -254,7 +255,8 @@ def _step(node: model.StepState, as_json: bool) -> None:
     )
     for name in ("input", "output"):
         if tree[name] is not None:
-            show_line(f"\n{name}", "dim")
+            show_line("")
+            show_line(name, "dim")
             show_line(Text(dumped(tree[name])))
     show_line("")
     _attempts(node.attempts, False)
