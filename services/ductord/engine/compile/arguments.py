@@ -8,6 +8,7 @@ from typing import Any, Final
 from ductord.engine import templates
 from ductord.engine.compile.findings import Findings, path_of
 from ductord.engine.positions import Path
+from ductord.engine.steps import SUPPORTED
 from ductord.engine.suggest import suggestion
 from ductord.model.actions import ActionCatalog
 from ductord.model.definition import StepDefinition
@@ -22,6 +23,8 @@ _ABOUT_WHAT_IS_BELOW: Final = frozenset(
 def judge_action(step: StepDefinition, number: int, actions: ActionCatalog, findings: Findings) -> None:
     """Report an action that nobody brings and args that its schema refuses."""
     path: Path = ("steps", number)
+    if step.type not in SUPPORTED:  # refused as a whole
+        return
     if step.type != StepType.ACTION:
         for name in ("action", "args"):
             if getattr(step, name) is not None:

@@ -17,11 +17,13 @@ LATER: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Fields by the list whose items have them; those of the definition itself under the empty name."""
 
+_LATER_TRIGGERS: Final = ("event", "schedule")
 _OF_OTHER_TRIGGERS: Final[Mapping[str, str]] = {"patterns": "event", "schedule": "schedule"}
 
 
 def without_later_features(tree: dict[str, Any], findings: Findings) -> dict[str, Any]:
-    """A copy of the tree without the fields of later releases; each that was written is reported."""
+    """A copy of the tree without the fields of later releases; each that was written is reported, unless its trigger is of a later type as a
+    whole."""
     rest: dict[str, Any] = _without(tree, LATER[""], (), findings)
     for part in ("steps", "triggers"):
         items = rest.get(part)
@@ -46,7 +48,8 @@ def judge_triggers(definition: Definition, numbers: Iterable[int], findings: Fin
 def _without(item: Any, names: tuple[str, ...], path: Path, findings: Findings) -> Any:
     if not isinstance(item, dict):
         return item
-    for name in names:
+    told = path[:1] != ("triggers",) or item.get("type") not in _LATER_TRIGGERS
+    for name in names if told else ():
         if item.get(name) is not None:
             findings.add(
                 "FEATURE_NOT_SUPPORTED", f"this release does not support `{name}` here", (*path, name), on_key=True

@@ -75,7 +75,7 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
         checked = wire.read(compiled.serialize())
     except wire.Nested:
         return _refused(Fault("EXPRESSION_TOO_DEEP", "expression is nested too deep", 0))
-    offsets = {entry.key: entry.value for entry in checked.source_info.positions}
+    offsets = {entry.key: _past_dot(source, entry.value) for entry in checked.source_info.positions}
     found = facts(checked.expr)
     faults = [*_language_faults(found, offsets, compiled, boolean), *_name_faults(found.reads, offsets, scope)]
     if any(not fault.warning for fault in faults):
@@ -87,6 +87,11 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
 
 def _refused(*faults: Fault) -> Checked:
     return Checked(None, faults)
+
+
+def _past_dot(source: str, offset: int) -> int:
+    """A selected field stands behind the dot that the parser remembers."""
+    return offset + 1 if source[offset : offset + 1] == "." else offset
 
 
 def _compile_faults(report: str, source: str) -> list[Fault]:
