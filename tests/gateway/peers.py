@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
@@ -126,3 +127,8 @@ def fault(response: httpx.Response) -> tuple[int, str, str, dict[str, str]]:
     assert len(infos) == 1
     assert infos[0]["domain"] == "ductor"
     return response.status_code, error["status"], infos[0]["reason"], infos[0].get("metadata", {})
+
+
+def about(seconds: float) -> Any:
+    """A remaining time as it arrives: gRPC rounds what it sends."""
+    return pytest.approx(seconds, abs=1.2)

@@ -1,11 +1,14 @@
 """Probes, metrics and a service that is away (KB-02, AP-06, OB-01)."""
 
 import httpx
+import pytest
 
 from ductord.gateway.backends import BACKENDS
 from ductord.gateway.service import SERVICE as GATEWAY
 from ductord.rpc.host import hosting
 from tests.gateway.peers import Peers, Running, fault, loopback, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AWAY = "127.0.0.1:1"
 
