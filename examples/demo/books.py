@@ -1,5 +1,6 @@
 """What the API says about the runs, and whether it adds up: nothing lost, nothing doubled, every run where its input leads."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,12 +37,14 @@ async def book(client: Client, run_id: str) -> Book:
     )
 
 
-def successes(books: Iterable[Book]) -> Done:
-    """The attempts that had succeeded."""
+async def successes(client: Client, run_ids: Iterable[str]) -> Done:
+    """The attempts of these runs that have succeeded by now."""
+    ids = list(run_ids)
+    found = await asyncio.gather(*(attempts_of(client, run_id) for run_id in ids))
     return frozenset(
-        (book.run.summary.run_id, attempt.step_ref, attempt.attempt)
-        for book in books
-        for attempt in book.attempts
+        (run_id, attempt.step_ref, attempt.attempt)
+        for run_id, attempts in zip(ids, found, strict=True)
+        for attempt in attempts
         if attempt.status == model.ATTEMPT_STATUS_SUCCEEDED
     )
 
@@ -73,7 +76,7 @@ def discrepancies(order: Order, book: Book) -> list[str]:
     seqs = sorted({entry.seq for entry in book.history})
     expect("transitions", seqs, list(range(1, run.transition_count + 1)))
     ends = Counter(entry.step_ref for entry in book.history if entry.type == "node_ended")
-    expect("ends of nodes", ends, Counter(nodes))
+    expect("ends of nodes", ends, Counter(list(nodes)))
     expect("ends of the run", sum(entry.type == "run_ended" for entry in book.history), 1)
     return wrong
 

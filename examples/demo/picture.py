@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ductor.workflow.v1 import run_pb2 as model
+from ductord.cli import output
 from ductord.cli.runs import run_status
 from examples.demo.orders import KINDS, Order
 
@@ -19,7 +20,7 @@ MARKS = {"pending": ("·", "dim"), "running": ("▶", "cyan"), "completed": ("�
 LINE_S = 0.5
 """Not on a terminal: at most one line in this time."""
 
-console = Console(highlight=False)
+console = output.console(sys.stdout)
 
 
 class Picture:
