@@ -1,6 +1,7 @@
 """GetRun: a run from its birth to its end, its payloads exact, its reply bounded; and TN-01 for every RPC that names a run."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -18,7 +19,7 @@ from tests.support.edges import Catalogue, Edges, as_tenant, refusal, wide, with
 JSON = common_pb2.PAYLOAD_FORMAT_JSON
 
 
-async def _get(edges: Edges, run_id: str, *, tenant: str = TENANT, payload_format: int = 0) -> run_pb2.RunDetail:
+async def _get(edges: Edges, run_id: str, *, tenant: str = TENANT, payload_format: Any = 0) -> run_pb2.RunDetail:
     request = reads.GetRunRequest(run_id=run_id, payload_format=payload_format)
     answer = await edges.reads.GetRun(request, metadata=as_tenant(tenant), timeout=20)
     assert answer.ByteSize() < 3.1 * (1 << 20)
@@ -154,7 +155,7 @@ async def test_tn01_every_rpc_that_names_a_run(
     definition_id = await catalogue.published()
     started = await edges.start(definition_id)
     await _finished(ticker, books)
-    calls = {
+    calls: dict[str, Callable[[str], Any]] = {
         "GetRun": lambda run_id: reads.GetRunRequest(run_id=run_id),
         "ListRunSteps": lambda run_id: reads.ListRunStepsRequest(run_id=run_id),
         "GetRunStep": lambda run_id: reads.GetRunStepRequest(run_id=run_id, step_id="s0"),

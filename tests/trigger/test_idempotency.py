@@ -9,8 +9,13 @@ from google.protobuf import json_format, struct_pb2
 
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
+from ductord.db.pool import open_pool
+from ductord.trigger.asked import Limits, read
+from ductord.trigger.birth import Birth, Started, bear
+from ductord.trigger.versions import Versions
+from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
-from tests.support.books import Books, chain
+from tests.support.books import TENANT, Books, chain
 from tests.support.edges import Catalogue, Edges, refusal
 
 Item = triggers.BatchTriggerItem
@@ -195,3 +200,22 @@ async def test_a_full_batch(edges: Edges, catalogue: Catalogue, owner: asyncpg.C
     }
     assert [stored[r.run_id] for r in results] == list(range(500))
     assert await _count(owner) == (500, 500)
+
+
+async def test_a_transaction_is_repeated_whose_commit_went_unheard(
+    database: Database, catalogue: Catalogue, owner: asyncpg.Connection
+) -> None:
+    """Run ids are made before the transaction: the second try finds what the first one wrote and takes it for its own, with a key or without."""
+    given_id = await catalogue.published()
+    limits = Limits(payload_bytes=1 << 20, key_bytes=256)
+    asked = [read(Item(idempotency_key=key), limits) for key in ("", "k", "k")]
+    birth = Birth(tenant_id=TENANT, given_id=given_id, traceparent="")
+    pool = await open_pool(database.dsn("trigger"), "trigger")
+    try:
+        first, _ = await bear(pool, Versions(), birth, asked)
+        second, _ = await bear(pool, Versions(), birth, asked)
+    finally:
+        await pool.close()
+    assert first == second
+    assert [isinstance(o, Started) and o.duplicate for o in first] == [False, False, True]
+    assert await _count(owner) == (2, 2)

@@ -3,6 +3,7 @@
 It needs the database and nobody else: a run is accepted while every coordinator is down. It never writes what a run becomes.
 """
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -13,8 +14,8 @@ from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as rpc
 from ductord.db.listen import Listener
-from ductord.db.outage import answers, patient, refusal_of
-from ductord.db.pool import PROBES, open_pool
+from ductord.db.outage import answers, is_outage, patient, refusal_of
+from ductord.db.pool import PROBES, open_pool, retrying
 from ductord.model.enums import CheckpointStatus, RunStatus
 from ductord.model.errors import PayloadInvalid, Refusal
 from ductord.model.ids import canonical
@@ -23,6 +24,7 @@ from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import field_invalid, field_required, of_payload, refused
 from ductord.rpc.host import Scope, Service
+from ductord.rpc.metrics import Metrics
 from ductord.rpc.payloads import fill_payload
 from ductord.trigger.asked import Asked, Limits, read
 from ductord.trigger.birth import Birth, Outcome, Started, bear
@@ -36,6 +38,8 @@ MAX_WAIT_S: Final = 300
 _ANSWER_S: Final = 0.2
 """Kept of a caller's own deadline, so that it hears of its run and not only that time is up."""
 
+_log = logging.getLogger("ductor.trigger")
+
 _STATUSES: Final = {s: run_pb2.RunStatus.Value(f"RUN_STATUS_{s.name}") for s in RunStatus}
 _CHECKPOINTS: Final = {s: run_pb2.CheckpointStatus.Value(f"CHECKPOINT_STATUS_{s.name}") for s in CheckpointStatus}
 
@@ -43,12 +47,14 @@ _CHECKPOINTS: Final = {s: run_pb2.CheckpointStatus.Value(f"CHECKPOINT_STATUS_{s.
 class Servicer(rpc.WorkflowTriggerServiceServicer):
     """The RPCs. `context` is only asked how much time the caller has left."""
 
-    def __init__(self, pool: asyncpg.Pool, waits: Waits, settings: Settings) -> None:
+    def __init__(self, pool: asyncpg.Pool, waits: Waits, settings: Settings, metrics: Metrics) -> None:
         self._pool = pool
         self._waits = waits
         self._versions = Versions()
         self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
         self._reply_bytes = settings.reply_max_bytes
+        self._warn_bytes = settings.payload_warn_bytes
+        self._starts = metrics.counter("ductor_run_starts", "Starts asked for, by what came of them.", ("result",))
 
     async def TriggerWorkflow(  # noqa: N802  # the contract's name
         self, request: api.TriggerWorkflowRequest, context: Any
@@ -69,7 +75,7 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
             run_id=outcome.run_id, status=_STATUSES[outcome.status], duplicate=outcome.duplicate
         )
         if request.wait_for_checkpoint:
-            now = await self._wait(answer, outcome, request, _within(wait_s, context))
+            now = await self._wait(answer, outcome, request, _within(wait_s, context)) or now
         answer.metadata.CopyFrom(response_metadata(now))
         return answer
 
@@ -89,12 +95,33 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         answer = api.BatchTriggerWorkflowResponse(metadata=response_metadata(now))
         for item in read_items:
             _fill(answer.results.add(), item if isinstance(item, Refusal) else next(outcomes))
+        self._starts.labels("refused").inc(len(read_items) - len(born))
         return answer
 
     async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
         call = caller()
         birth = Birth(tenant_id=call.tenant, given_id=given_id, traceparent=call.traceparent, admit=admit)
-        return await bear(self._pool, self._versions, birth, asked)
+        outcomes, now = await bear(self._pool, self._versions, birth, asked)
+        self._account(given_id, asked, outcomes)
+        return outcomes, now
+
+    def _account(self, given_id: str, asked: Sequence[Asked], outcomes: Sequence[Outcome]) -> None:
+        """Count and log what came of a call."""
+        started = [outcome for outcome in outcomes if isinstance(outcome, Started)]
+        new = [outcome for outcome in started if not outcome.duplicate]
+        self._starts.labels("started").inc(len(new))
+        self._starts.labels("duplicate").inc(len(started) - len(new))
+        self._starts.labels("refused").inc(len(outcomes) - len(started))
+        if new:
+            fields = {"definition_id": given_id, "run_id": new[0].run_id, "count": len(new)}
+            _log.info("started %s", "a run" if len(new) == 1 else f"{len(new)} runs, this one first", extra=fields)
+        if large := sum(len(ask.input.text) > self._warn_bytes for ask in asked):
+            extra = {"definition_id": given_id, "count": large}
+            _log.warning(
+                "inputs over %s bytes (L7): keep large data elsewhere and pass a reference",
+                f"{self._warn_bytes:,}",
+                extra=extra,
+            )
 
     def _read(self, item: api.BatchTriggerItem) -> Asked | Refusal:
         try:
@@ -106,15 +133,25 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
 
     async def _wait(
         self, answer: api.TriggerWorkflowResponse, run: Started, request: api.TriggerWorkflowRequest, wait_s: float
-    ) -> datetime:
-        """Wait for the checkpoint of the run's own version, which a repeated call's run need not share with the definition of today."""
+    ) -> datetime | None:
+        """Wait for the checkpoint of the run's own version, which a repeated call's run need not share with the definition of today.
+
+        The run is accepted by now: a database that goes away meanwhile must not take the run's id from the caller. It hears then, as when time is up,
+        that the checkpoint was not reached so far (None: the time of the answer is that of the start).
+        """
         tenant_id = caller().tenant
         version = await self._versions.read(self._pool, tenant_id, run.version_id)
-        checkpoint = version.checkpoint(request.checkpoint)
-        ended = await self._waits.ended(tenant_id, run.run_id, checkpoint, wait_s)
-        waited = await after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes)
+        answer.checkpoint = version.checkpoint(request.checkpoint)
+        answer.checkpoint_status = _CHECKPOINTS[CheckpointStatus.PENDING]
+        ended = await self._waits.ended(tenant_id, run.run_id, answer.checkpoint, wait_s)
+        try:
+            waited = await retrying(lambda: after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes))
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            _log.warning("the database went away while a call waited", extra={"run_id": run.run_id})
+            return None
         answer.status = _STATUSES[waited.status]
-        answer.checkpoint = checkpoint
         answer.checkpoint_status = _CHECKPOINTS[CheckpointStatus.PENDING if ended is None else ended.status]
         answer.checkpoint_reached = ended is not None and ended.status is CheckpointStatus.REACHED
         answer.response_group_output_truncated = waited.truncated
@@ -176,7 +213,7 @@ async def start(scope: Scope) -> None:
         scope.at_stop(listener.stop)
         listener.start()
     scope.metrics.gauge("ductor_checkpoint_waits", "Calls that wait for a checkpoint.").set_function(lambda: len(waits))
-    scope.rpcs(rpc.add_WorkflowTriggerServiceServicer_to_server, Servicer(pool, waits, settings))
+    scope.rpcs(rpc.add_WorkflowTriggerServiceServicer_to_server, Servicer(pool, waits, settings, scope.metrics))
 
 
 SERVICE = Service(name="trigger", start=start)
