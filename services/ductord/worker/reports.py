@@ -1,0 +1,119 @@
+"""Reports on their way to dispatch, in batches that grow with the load: what piled up while one call was in flight goes with the next.
+
+A report is sent again until dispatch has answered it: the lease's secret makes repeating harmless. It is given up long after its lease must be lost.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+
+from ductor.workflow.v1 import task_service_pb2 as api
+from ductor.workflow.v1 import task_service_pb2_grpc as rpc
+from ductord.worker.running import Running
+
+MAX_BATCH: Final = 500
+MAX_BYTES: Final = 2_500_000
+"""Of one call: well under the 3 MiB of the contract. A single report is always allowed."""
+CALL_S: Final = 15.0
+GIVE_UP_S: Final = 60.0
+"""How long after the end of its lease a report is still tried: dispatch may be away, and the sweep with it."""
+
+_REFUSED: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE)
+
+_log = logging.getLogger("ductor.worker")
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Reports:
+    """The queue of reports and the loop's turn that sends them. `on_answer(running, status)` hears the end of each; `wake` ends the loop's rest."""
+
+    def __init__(
+        self, stub: "rpc.TaskServiceAsyncStub", metadata: Metadata, on_answer: Callable[[Running, int], None]
+    ) -> None:
+        self._stub = stub
+        self._metadata = metadata
+        self._on_answer = on_answer
+        self._queue: deque[tuple[Running, api.TaskCompletion]] = deque()
+        self._in_flight = 0
+        self._limit = MAX_BATCH
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.wake: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._queue) + self._in_flight
+
+    def add(self, running: Running, completion: api.TaskCompletion) -> None:
+        """Send a report, soon."""
+        self._queue.append((running, completion))
+        self._empty.clear()
+        self.wake()
+
+    async def flushed(self) -> None:
+        """Returns when every report was answered or given up."""
+        await self._empty.wait()
+
+    async def turn(self) -> float | None:
+        """Send one batch; goes on at once while there are more. Raises what the call raises: the loop backs off, the batch stays."""
+        batch = self._batch()
+        if not batch:
+            return None
+        self._in_flight = len(batch)
+        try:
+            request = api.CompleteTasksRequest(completions=[completion for _, completion in batch])
+            answer = await self._stub.CompleteTasks(request, metadata=self._metadata, timeout=CALL_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _REFUSED:
+                self._keep(batch)
+                raise
+            self._refused(batch, error)
+        except BaseException:
+            self._keep(batch)
+            raise
+        else:
+            for (running, _), result in zip(batch, answer.results, strict=True):
+                self._on_answer(running, result.status)
+            if not self._queue:
+                self._limit = MAX_BATCH
+        finally:
+            self._in_flight = 0
+            if not self._queue:
+                self._empty.set()
+        return 0
+
+    def _batch(self) -> list[tuple[Running, api.TaskCompletion]]:
+        batch: list[tuple[Running, api.TaskCompletion]] = []
+        size = 0
+        while self._queue and len(batch) < self._limit:
+            size += self._queue[0][1].ByteSize() + 8
+            if batch and size > MAX_BYTES:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+    def _keep(self, batch: list[tuple[Running, api.TaskCompletion]]) -> None:
+        """Back to the front, but for what is given up."""
+        now = asyncio.get_running_loop().time()
+        for entry in reversed(batch):
+            running = entry[0]
+            if running.lease_until + GIVE_UP_S > now:
+                self._queue.appendleft(entry)
+                continue
+            _log.error("gave up reporting %s/%s: its lease is long lost", running.task.run_id, running.task.step_ref)
+            self._on_answer(running, api.TASK_COMPLETION_STATUS_LEASE_LOST)
+
+    def _refused(self, batch: list[tuple[Running, api.TaskCompletion]], error: grpc.aio.AioRpcError) -> None:
+        """Dispatch does not take the batch as it is: then each report alone, and one that is refused alone is dropped with its lease."""
+        if len(batch) > 1:
+            self._limit = 1
+            self._queue.extendleft(reversed(batch))
+            return
+        [(running, _)] = batch
+        task = running.task
+        _log.error("the report of %s/%s is refused: %s", task.run_id, task.step_ref, error.details())
+        self._on_answer(running, api.TASK_COMPLETION_STATUS_LEASE_LOST)
