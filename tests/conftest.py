@@ -4,11 +4,11 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from ductord.db.embedded import EmbeddedPostgres
@@ -56,14 +56,19 @@ def postgres() -> Iterator[EmbeddedPostgres]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-async def database(postgres: EmbeddedPostgres) -> AsyncIterator[Database]:
+@contextmanager
+def cloned(server: EmbeddedPostgres) -> Iterator[Database]:
     """A fresh migrated database, cloned from the template and dropped afterwards."""
     name = f"t_{new_id().replace('-', '')}"
-    admin = await asyncpg.connect(postgres.dsn("postgres"))
+    server.sql(f'create database "{name}" template ductor strategy file_copy')
     try:
-        await admin.execute(f'create database "{name}" template ductor strategy file_copy')
-        yield Database(server=postgres, name=name)
+        yield Database(server=server, name=name)
     finally:
-        await admin.execute(f'drop database if exists "{name}" with (force)')
-        await admin.close()
+        server.sql(f'drop database if exists "{name}" with (force)')
+
+
+@pytest.fixture
+def database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+    """A database of this test alone."""
+    with cloned(postgres) as fresh:
+        yield fresh

@@ -23,7 +23,6 @@ from ductord.engine.limits import LIMITS
 from ductord.model import events, jsonvalue
 from ductord.model.enums import CheckpointStatus, Outcome, TimerKind
 from ductord.model.manifest import Manifest
-from tests.support.actions import CATALOG
 from tests.support.books import TENANT, Books
 from tests.support.world import (
     HEARTBEAT_MS,
@@ -38,8 +37,12 @@ from tests.support.world import (
     Transition,
 )
 
+RUN_ID = "00000000-0000-7000-8000-000000000001"
+"""The run of every story, in every world: jitter is derived from it."""
+
 _CLOCK = """
-create table story_clock (at timestamptz not null);
+create table if not exists story_clock (at timestamptz not null);
+truncate story_clock;
 grant select on story_clock to public;
 insert into story_clock values ($clock$START$clock$);
 create or replace function eec_now() returns timestamptz language sql stable parallel safe as $$ select at from story_clock $$;
@@ -63,16 +66,22 @@ class PostgresWorld:
         self._living: set[tuple[str, int]] = set()
 
     async def open(self) -> None:
-        """Put the story's clock in place."""
+        """Empty the database of what a story before has left, and put the story's clock in place."""
+        tables = await self._owner.fetchval(
+            "select string_agg(quote_ident(relname), ', ') from pg_class where relkind = 'r' and relname like 'eec\\_workflow\\_%'"
+        )
+        await self._owner.execute(f"truncate {tables}")
         await self._owner.execute(_CLOCK.replace("START", START.isoformat()))
 
     async def define(self, definition: Mapping[str, Any]) -> None:
-        self._manifest = compile_definition(definition, actions=CATALOG)
+        self._manifest = compile_definition(definition).manifest
+        assert self._manifest is not None
         self._version_id = await self._books.publish(self._manifest, slug="story")
 
     async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
         self._run_id = await self._books.start(
             self._version_id,
+            run_id=RUN_ID,
             input_="{}" if payload is None else jsonvalue.dumps(payload),
             subject=(subject_type, subject_id),
         )

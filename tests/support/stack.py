@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -187,7 +188,8 @@ def running_stack(
     stack = Stack(postgres, folder, environment)
     try:
         postgres.start()
-        asyncio.run(migrate(postgres.dsn("ductor")))
+        with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop of its own
+            thread.submit(asyncio.run, migrate(postgres.dsn("ductor"))).result()
         edges = stack.add("edges", ["definition", "trigger", "reads"])
         for i in range(coordinators):
             stack.add(f"coordinator{i}", ["coordinator"])

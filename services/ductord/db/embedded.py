@@ -152,12 +152,13 @@ class EmbeddedPostgres:
             time.sleep(0.05)
         return False
 
+    def sql(self, statement: str) -> str:
+        """Run one administrative statement in the database `postgres`; its output. For creating and dropping databases."""
+        return self._run(["psql", "-XqAt", self.dsn("postgres"), "-v", "ON_ERROR_STOP=1", "-c", statement])
+
     def _create_database(self) -> None:
-        exists = self._run(
-            ["psql", "-XqAt", self.dsn("postgres"), "-c", "select 1 from pg_database where datname = 'ductor'"]
-        )
-        if exists.strip() != "1":
-            self._run(["psql", "-Xq", self.dsn("postgres"), "-c", "create database ductor"])
+        if not self.sql("select 1 from pg_database where datname = 'ductor'").strip():
+            self.sql("create database ductor")
 
     def _run(self, command: list[str]) -> str:
         log = self.pgdata / "server.log"

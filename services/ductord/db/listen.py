@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import asyncpg
 
+from ductord.db.outage import is_outage
+
 PING_S: Final = 15.0
 ANSWER_S: Final = 5.0
 FIRST_BACK_OFF_S: Final = 0.1
@@ -67,26 +69,27 @@ class Listener:
             try:
                 await self._listen()
                 await self._stay()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except Exception as error:  # whatever it is: a listener that died would only be missed as slowness
                 self._failures += 1
                 if self._failures == 1:
                     _log.warning(
                         "the listener lost its connection (%s); polling goes on, and it tries again until it listens",
                         type(error).__name__,
+                        exc_info=None if is_outage(error) else error,
                     )
             self._drop()
             delay = min(FIRST_BACK_OFF_S * 2 ** min(self._failures, 10), LAST_BACK_OFF_S)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
 
     async def _listen(self) -> None:
-        self._lost.clear()
+        self._lost = lost = asyncio.Event()  # its own: the connection before may still be telling that it ended
         self._connection = connection = await asyncpg.connect(
             self._dsn,
             timeout=self._answer_s,
             command_timeout=self._answer_s,
             server_settings={"application_name": "ductor-listen"},
         )
-        connection.add_termination_listener(lambda _: self._lost.set())
+        connection.add_termination_listener(lambda _: lost.set())
         await connection.add_listener(self._ping_channel, lambda *_: self._heard.set())
         for channel in self._callbacks:
             await connection.add_listener(channel, self._hint)

@@ -27,6 +27,8 @@ def is_outage(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         return state.startswith(_OUTAGE_CLASSES) or state in _OUTAGE
+    if isinstance(error, asyncpg.InternalClientError):
+        return True  # asyncpg's own confusion about a connection that was lost between two of its messages
     if isinstance(error, asyncpg.InterfaceError):
         # The client's words for a lost connection; its words for a wrong argument are a ValueError too.
         return not isinstance(error, ValueError)

@@ -25,6 +25,7 @@ RETRYABLE = (
     asyncpg.PostgresConnectionError,
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     ConnectionError,
     TimeoutError,
     OSError,
