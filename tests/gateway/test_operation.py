@@ -1,8 +1,12 @@
 """Probes, metrics and a service that is away (KB-02, AP-06, OB-01)."""
 
+import asyncio
+from typing import Any
+
 import httpx
 import pytest
 
+from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductord.gateway.backends import BACKENDS
 from ductord.gateway.service import SERVICE as GATEWAY
 from ductord.rpc.host import hosting
@@ -65,3 +69,22 @@ async def test_ob_01_requests_are_counted_by_door_rpc_and_code_only(gateway: Run
         'ductor_gateway_requests_total{code="UNIMPLEMENTED",door="connect",method="unknown"} 1.0',
     }
     assert "ductor_gateway_requests_in_flight 0.0" in text
+
+
+async def test_more_requests_than_the_process_takes_are_refused() -> None:
+    async def wait(request: Any) -> Any:
+        entered.set()
+        await leave.wait()
+        return reads.GetRunResponse()
+
+    entered, leave = asyncio.Event(), asyncio.Event()
+    async with running(max_calls=1) as gateway, asyncio.timeout(10):
+        gateway.peers.answers["GetRun"] = wait
+        first = asyncio.create_task(gateway.http.get("/api/workflows/runs/r1"))
+        await entered.wait()
+        response = await gateway.http.get("/api/workflows/runs/r1")
+        assert fault(response)[:3] == (429, "RESOURCE_EXHAUSTED", "OVERLOADED")
+        assert (await gateway.connect("WorkflowService/GetRun", {})).json()["code"] == "resource_exhausted"
+        assert (await gateway.http.get("/livez")).status_code == 200
+        leave.set()
+        assert (await first).status_code == 200

@@ -255,6 +255,28 @@ async def test_a_services_error_about_a_twin_is_told_in_the_callers_words(gatewa
     assert fault(response)[3]["path"] == "items[0].input_json"
 
 
+async def test_the_errors_of_a_batchs_items_are_told_in_the_callers_words_too(gateway: Running) -> None:
+    def judge(request: Any) -> Any:
+        results = []
+        for item in request.items:
+            error = triggers.BatchTriggerError(
+                message="input_json.a holds a NUL character", metadata={"field": "input_json", "path": "input_json.a"}
+            )
+            results.append(triggers.BatchTriggerResult(error=error if item.input_json else None))
+        return triggers.BatchTriggerWorkflowResponse(results=results)
+
+    gateway.peers.answers["BatchTriggerWorkflow"] = judge
+    items = [{"input": {"a": "\0"}}, {}, {"input_json": "x"}]
+    response = await gateway.http.post("/api/v2/workflow-definitions/d1:batchTrigger", json={"items": items})
+    first, second, third = (result["error"] for result in response.json()["results"])
+    assert (first["message"], first["metadata"]) == (
+        "input.a holds a NUL character",
+        {"field": "input", "path": "input.a"},
+    )
+    assert second is None
+    assert third["metadata"]["path"] == "input_json.a"
+
+
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
 async def test_pl_04_nan_is_refused_with_its_path(gateway: Running, literal: str) -> None:
     response = await gateway.http.post(TRIGGER, content=f'{{"input": {{"x": {literal}}}}}')

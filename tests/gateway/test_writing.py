@@ -59,6 +59,10 @@ def test_an_absent_optional_scalar_stays_absent() -> None:
 def test_rest_keys_stand_in_the_order_of_the_contract() -> None:
     answer = triggers.TriggerWorkflowResponse(metadata=common_pb2.ResponseMetadata(trace_id="t"))
     assert list(json.loads(REST.text(answer)))[:3] == ["run_id", "status", "checkpoint_reached"]
+    step = definition_pb2.StepDefinition(ref="a", queue="q", args_json="{}", action="x:y")
+    names = [field.name for field in step.DESCRIPTOR.fields]
+    written = list(json.loads(REST.text(step)))
+    assert written == [name for name in names if name in written]
 
 
 def test_pl_03_a_twin_is_spliced_in_untouched() -> None:

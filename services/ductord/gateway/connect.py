@@ -7,7 +7,7 @@ the unary ones.
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from connectrpc.code import Code
@@ -24,7 +24,7 @@ from ductord.gateway.bodies import Event, Receive, Send, respond, too_large
 from ductord.gateway.codecs import Answer, BinaryCodec, JsonCodec, told
 from ductord.gateway.exchange import Exchange, current
 from ductord.gateway.reading import Asked
-from ductord.gateway.statuses import HTTP, Told, as_connect_body, in_callers_words
+from ductord.gateway.statuses import HTTP, Told, as_connect_body, in_callers_words, items_in_callers_words
 from ductord.model.errors import Refusal
 from ductord.rpc import errors
 from ductord.rpc.tracing import Span
@@ -48,8 +48,9 @@ class ConnectDoor(ConnectASGIApplication[None]):
 
     path = "/"
 
-    def __init__(self, backends: Backends, *, request_max_bytes: int) -> None:
+    def __init__(self, backends: Backends, admit: Callable[[], None], *, request_max_bytes: int) -> None:
         self._backends = backends
+        self._admit = admit
         self._limit = request_max_bytes
         self._paths = {
             f"/{backend.service.full_name}/{rpc.name}": rpc
@@ -87,6 +88,7 @@ class ConnectDoor(ConnectASGIApplication[None]):
 
     def _refuse(self, scope: Event, exchange: Exchange) -> None:
         """Raise what connectrpc would answer without a code."""
+        self._admit()
         headers = exchange.headers
         kind = headers.get(b"content-type", b"").lower()
         if scope["path"] not in self._paths:
@@ -118,6 +120,7 @@ class ConnectDoor(ConnectASGIApplication[None]):
             raise Told(in_callers_words(failed.status, asked.twins)) from None
         except Refusal as refusal:
             raise told(refusal) from None
+        items_in_callers_words(answer, asked.twins)
         return Answer(answer, asked.spliced)
 
 

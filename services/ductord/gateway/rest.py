@@ -6,6 +6,7 @@ RPC by name.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -18,7 +19,7 @@ from ductord.gateway.faults import Reading
 from ductord.gateway.query import read_query
 from ductord.gateway.reading import Asked, Reader
 from ductord.gateway.routing import Match, Route, Routes
-from ductord.gateway.statuses import as_rest, in_callers_words, name_of, reason_of
+from ductord.gateway.statuses import as_rest, in_callers_words, items_in_callers_words, name_of, reason_of
 from ductord.gateway.vocabulary import Dialect
 from ductord.gateway.writing import Writer
 from ductord.model.errors import Refusal
@@ -34,9 +35,10 @@ _log = logging.getLogger("ductor.gateway")
 class RestDoor:
     """Serves every path that is annotated in the contract."""
 
-    def __init__(self, backends: Backends, *, request_max_bytes: int) -> None:
+    def __init__(self, backends: Backends, admit: Callable[[], None], *, request_max_bytes: int) -> None:
         self.routes = Routes(backend.service for backend in backends.table)
         self._backends = backends
+        self._admit = admit
         self._limit = request_max_bytes
         self._reader = Reader(Dialect.REST)
         self._spliced = Writer(Dialect.REST)
@@ -50,6 +52,7 @@ class RestDoor:
         """Answer one request; never raises but when the caller is gone."""
         twins: dict[str, str] = {}
         try:
+            self._admit()
             http_method = "GET" if scope["method"] == "HEAD" else scope["method"]
             match = self.routes.match(http_method, scope["raw_path"].decode("latin-1"))
             with exchange.begin(_name(match.route)):
@@ -78,6 +81,7 @@ class RestDoor:
         asked = self._asked(match, query, await read_body(receive, exchange, self._limit), exchange)
         twins.update(asked.twins)
         answer = await self._unary(match.route, asked, receive, exchange, timeout_s)
+        items_in_callers_words(answer, asked.twins)
         return (self._spliced if asked.spliced else self._twinned).text(answer)
 
     async def _unary(

@@ -19,8 +19,8 @@ class Gateway:
     """The ASGI application."""
 
     def __init__(self, backends: Backends, traffic: Traffic, *, request_max_bytes: int) -> None:
-        self._rest = RestDoor(backends, request_max_bytes=request_max_bytes)
-        self._connect = ConnectDoor(backends, request_max_bytes=request_max_bytes)
+        self._rest = RestDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
+        self._connect = ConnectDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
         self._traffic = traffic
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
@@ -41,7 +41,7 @@ async def start(scope: Scope, table: Sequence[Backend] = BACKENDS) -> None:
     backends = Backends(channels, table)
     for backend in table:
         scope.ready_when(backend.target, functools.partial(backends.check, backend))
-    traffic = Traffic(scope.metrics, access_log=scope.settings.access_log)
+    traffic = Traffic(scope.metrics, scope.settings)
     scope.http(Gateway(backends, traffic, request_max_bytes=scope.settings.request_max_bytes))
 
 

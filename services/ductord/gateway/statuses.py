@@ -6,7 +6,7 @@ sent a payload by its twin, the status is told back in the name that the caller 
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -14,9 +14,11 @@ import orjson
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError, ErrorDetail
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from protobuf.wkt import Any as WireAny
 
+from ductor.workflow.v1.workflow_trigger_service_pb2 import BatchTriggerWorkflowResponse
 from ductord.model.errors import Refusal
 from ductord.rpc import errors
 
@@ -65,12 +67,7 @@ def in_callers_words(status: status_pb2.Status, twins: Mapping[str, str]) -> sta
     """`status` with the path of each twin replaced by the path of the payload that the caller wrote, in fields and messages."""
     if not twins:
         return status
-    paths = "|".join(re.escape(path) for path in sorted(twins, key=len, reverse=True))
-    pattern = re.compile(rf"(?<![\w.\]])(?:{paths})(?!\w)")
-
-    def told(text: str) -> str:
-        return pattern.sub(lambda match: twins[match.group()], text)
-
+    told = _telling(twins)
     answer = status_pb2.Status(code=status.code, message=told(status.message))
     for detail in status.details:
         kept = answer.details.add()
@@ -85,6 +82,22 @@ def in_callers_words(status: status_pb2.Status, twins: Mapping[str, str]) -> sta
                 violation.field, violation.description = told(violation.field), told(violation.description)
             kept.Pack(bad)
     return answer
+
+
+def items_in_callers_words(answer: Message, twins: Mapping[str, str]) -> None:
+    """The same for the errors of a batch's items, which stand in its answer and name fields within their item."""
+    if not twins or not isinstance(answer, BatchTriggerWorkflowResponse):
+        return
+    for index, result in enumerate(answer.results):
+        item = f"items[{index}]."
+        own = {
+            twin.removeprefix(item): path.removeprefix(item) for twin, path in twins.items() if twin.startswith(item)
+        }
+        if own and result.HasField("error"):
+            told = _telling(own)
+            result.error.message = told(result.error.message)
+            for key, value in dict(result.error.metadata).items():
+                result.error.metadata[key] = told(value)
 
 
 def name_of(status: status_pb2.Status) -> str:
@@ -136,6 +149,13 @@ def as_connect_body(status: status_pb2.Status) -> bytes:
     ]
     code = _CONNECT[name_of(status)].value
     return orjson.dumps({"code": code, "message": status.message, "details": details})
+
+
+def _telling(twins: Mapping[str, str]) -> Callable[[str], str]:
+    """Replaces whole paths of twins in a text."""
+    paths = "|".join(re.escape(path) for path in sorted(twins, key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w.\]])(?:{paths})(?!\w)")
+    return lambda text: pattern.sub(lambda match: twins[match.group()], text)
 
 
 def _details(status: status_pb2.Status) -> list[dict[str, Any]]:

@@ -7,37 +7,48 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from ductord.gateway.exchange import Exchange
+from ductord.rpc.config import Settings
+from ductord.rpc.errors import refused
 from ductord.rpc.metrics import Metrics
 
 _access = logging.getLogger("ductor.access")
 
 
 class Traffic:
-    """The metrics of the gateway and its access log."""
+    """The metrics of the gateway, its access log and its bound on requests in flight."""
 
-    def __init__(self, metrics: Metrics, *, access_log: Literal["all", "errors", "off"]) -> None:
+    def __init__(self, metrics: Metrics, settings: Settings) -> None:
         self._requests = metrics.counter(
             "ductor_gateway_requests", "HTTP requests, by door, RPC and code.", ("door", "method", "code")
         )
         self._seconds = metrics.histogram(
             "ductor_gateway_request_seconds", "Time that HTTP requests took, long waits included.", ("door", "method")
         )
-        self._in_flight = metrics.gauge("ductor_gateway_requests_in_flight", "HTTP requests being served.")
+        gauge = metrics.gauge("ductor_gateway_requests_in_flight", "HTTP requests being served.")
+        gauge.set_function(lambda: self._in_flight)
+        self._in_flight = 0
+        self._max_calls = settings.max_calls
         self._counters: dict[tuple[str, str, str], Any] = {}
         self._timers: dict[tuple[str, str], Any] = {}
-        self._logs = access_log != "off"
+        self._logs = settings.access_log != "off"
+
+    def admit(self) -> None:
+        """Raise OVERLOADED when more requests are in flight than the process takes."""
+        if self._in_flight > self._max_calls:
+            message = "more requests are in flight than the gateway takes; try again"
+            raise refused("OVERLOADED", message, retry_after_ms=500)
 
     @contextmanager
     def counted(self, exchange: Exchange) -> Iterator[None]:
         """Around one exchange."""
-        self._in_flight.inc()
+        self._in_flight += 1
         try:
             yield
         finally:
-            self._in_flight.dec()
+            self._in_flight -= 1
             self._account(exchange, time.perf_counter() - exchange.started)
 
     def _account(self, exchange: Exchange, seconds: float) -> None:

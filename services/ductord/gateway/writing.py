@@ -22,13 +22,15 @@ _EXACT: Final = float(1 << 53)
 class MessageWriter:
     """Writes one message type. Made by `Writer.of`."""
 
-    __slots__ = ("fields", "zeros")
+    __slots__ = ("fields", "order", "zeros")
 
     def __init__(self) -> None:
         self.fields: dict[int, tuple[str, Write | None]] = {}
         """Field number → (key, conversion or None where the value is written as it is)."""
         self.zeros: dict[str, Any] = {}
-        """What an empty message is written as; it also fixes the order of the keys."""
+        """What an empty message is written as."""
+        self.order: list[str] = []
+        """Every key, in the order of the contract."""
 
     def tree(self, message: Message) -> dict[str, Any]:
         """What orjson writes for the message."""
@@ -37,7 +39,9 @@ class MessageWriter:
         for descriptor, value in message.ListFields():
             key, convert = fields[descriptor.number]
             out[key] = value if convert is None else convert(value)
-        return out
+        if len(out) == len(self.zeros) or not self.zeros:
+            return out
+        return {key: out[key] for key in self.order if key in out}
 
 
 class Writer:
@@ -73,6 +77,7 @@ class Writer:
             return
         convert, zero = self._kind(field)
         writer.fields[field.number] = key, convert
+        writer.order.append(key)
         if self._dialect is Dialect.REST and self._always(field):
             writer.zeros[key] = zero
 
