@@ -35,6 +35,7 @@ def test_a_lost_connection_passes_and_a_wrong_argument_does_not() -> None:
         OSError("unreachable"),
         TimeoutError(),
         asyncpg.InterfaceError("connection is closed"),
+        asyncpg.InternalClientError("cannot switch to state 12"),
     ):
         assert is_outage(passing)
     for wrong in (asyncpg.exceptions.DataError("invalid input for query argument $1"), ValueError(), KeyError()):
