@@ -76,7 +76,8 @@ class Definitions:
         self, definition: dict[str, Any] | None = None, *, payload_format: int = 2
     ) -> api.CreateWorkflowDefinitionResponse:
         """CreateWorkflowDefinition."""
-        request = api.CreateWorkflowDefinitionRequest(payload_format=payload_format)
+        request = api.CreateWorkflowDefinitionRequest()
+        request.payload_format = payload_format  # type: ignore[assignment]  # a number of the enum
         convert.fill(request, definition if definition is not None else order(), payload_format)
         answer: api.CreateWorkflowDefinitionResponse = await self.call("CreateWorkflowDefinition", request)
         return answer

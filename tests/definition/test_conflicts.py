@@ -12,7 +12,10 @@ from ductord.definition import drafts
 from ductord.model.errors import Refusal
 from ductord.rpc.errors import refusal_from
 from tests.conftest import Database
-from tests.definition.client import ACME, Definitions, order, refused
+from tests.definition.client import Definitions, order, refused
+from tests.definition.conftest import Rows
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AT_ONCE = 8
 
@@ -50,9 +53,7 @@ async def test_of_edits_at_once_one_wins_also_when_they_are_the_same(definitions
     assert (await definitions.get(draft.id)).draft_revision == 2
 
 
-async def test_of_publishes_of_one_revision_at_once_one_wins(
-    definitions: Definitions, owner: asyncpg.Connection
-) -> None:
+async def test_of_publishes_of_one_revision_at_once_one_wins(definitions: Definitions, rows: Rows) -> None:
     """D2: two publishes at once, one conflicts; also one after the other, since the first leaves a fresh draft."""
     draft = (await definitions.create()).data
     answers, refusals = await settled([definitions.publish(draft.id, 1) for _ in range(AT_ONCE)])
@@ -62,12 +63,12 @@ async def test_of_publishes_of_one_revision_at_once_one_wins(
         ("ABORTED", "DRAFT_REVISION_MISMATCH"),
     }
     assert (await refused(definitions.publish(draft.id, 1))).reason == "DRAFT_REVISION_MISMATCH"
-    assert await owner.fetchval("select count(*) from eec_workflow_version") == 1
-    assert await owner.fetchval("select count(*) from eec_workflow_audit") == 1
+    assert await rows.versions("version") == [1]
+    assert await rows.audit("action") == ["publish"]
 
 
 async def test_publishes_without_a_revision_serialise_or_conflict_and_leave_no_gap(
-    definitions: Definitions, owner: asyncpg.Connection
+    definitions: Definitions, rows: Rows
 ) -> None:
     """D2: versions are 1, 2, 3 … whatever happens at once."""
     draft = (await definitions.create()).data
@@ -75,13 +76,13 @@ async def test_publishes_without_a_revision_serialise_or_conflict_and_leave_no_g
         answers, refusals = await settled([definitions.publish(draft.id) for _ in range(AT_ONCE)])
         assert answers
         assert {r.reason for r in refusals} <= {"PUBLISH_CONFLICT"}
-    numbers = [row["version"] for row in await owner.fetch("select version from eec_workflow_version order by version")]
+    numbers = await rows.versions("version")
     assert numbers == list(range(1, len(numbers) + 1))
     assert (await definitions.get(draft.id)).version == len(numbers) + 1
-    assert await owner.fetchval("select count(*) from eec_workflow_audit") == len(numbers)
+    assert await rows.audit("action") == ["publish"] * len(numbers)
 
 
-async def test_a_publish_never_freezes_what_was_not_judged(definitions: Definitions, owner: asyncpg.Connection) -> None:
+async def test_a_publish_never_freezes_what_was_not_judged(definitions: Definitions, rows: Rows) -> None:
     """Edits race publishes: every version holds the document of the revision it names, and validates."""
     draft = (await definitions.create()).data
     titles = {1: "Order"}
@@ -97,28 +98,24 @@ async def test_a_publish_never_freezes_what_was_not_judged(definitions: Definiti
             codes.append(refusal_from(error).code)
 
     await settled([call for n in range(12) for call in (edit(n), definitions.publish(draft.id))])
-    rows = await owner.fetch(
-        "select draft_revision, title, document->>'title' as written from eec_workflow_version order by version"
-    )
-    assert rows
+    frozen = await rows.versions("draft_revision, title, document->>'title'")
+    assert frozen
     assert set(codes) <= {"ABORTED"}
-    revisions = [row["draft_revision"] for row in rows]
+    revisions = [revision for revision, _, _ in frozen]
     assert revisions == sorted(set(revisions))
-    for row in rows:
-        assert row["title"] == row["written"]
-        if row["draft_revision"] in titles:
-            assert row["title"] == titles[row["draft_revision"]]
+    for revision, title, written in frozen:
+        assert title == written
+        assert title == titles.get(revision, title)
 
 
-async def test_of_creations_of_one_slug_at_once_one_wins(definitions: Definitions, owner: asyncpg.Connection) -> None:
+async def test_of_creations_of_one_slug_at_once_one_wins(definitions: Definitions, rows: Rows) -> None:
     """D1: a slug is one family, and every tenant has its own."""
     answers, refusals = await settled([definitions.create() for _ in range(AT_ONCE)])
     assert len(answers) == 1
     assert {r.reason for r in refusals} == {"FAMILY_SLUG_TAKEN"}
     assert {r.metadata["definition_id"] for r in refusals} == {answers[0].data.id}
+    assert len(await rows.everything()) == 2
     assert (await definitions.of("other").create()).data.id != answers[0].data.id
-    assert await owner.fetchval("select count(*) from eec_workflow_definition") == 2
-    assert await owner.fetchval("select count(*) from eec_workflow_draft") == 2
 
 
 async def test_of_archives_at_once_one_wins(definitions: Definitions) -> None:
@@ -142,10 +139,10 @@ async def test_reopening_at_once_gives_one_draft(definitions: Definitions) -> No
 
 @pytest.mark.parametrize("broken", ["before", "after"])
 async def test_a_creation_whose_commit_was_lost_is_done_once(
-    database: Database, monkeypatch: pytest.MonkeyPatch, broken: str
+    module_database: Database, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     """PG-01: the connection goes at the COMMIT, whose outcome nobody knows; the repeated work finds what it has done."""
-    pool = await open_pool(database.dsn("definition"), "definition")
+    pool = await open_pool(module_database.dsn("definition"), "definition")
     attempts = 0
 
     class Lost(asyncpg.transaction.Transaction):  # type: ignore[misc]
@@ -162,7 +159,7 @@ async def test_a_creation_whose_commit_was_lost_is_done_once(
 
     monkeypatch.setattr(asyncpg.connection.transaction, "Transaction", Lost)
     try:
-        draft = await drafts.create(pool, ACME, order())
+        draft = await drafts.create(pool, f"lost-{broken}", order())
         assert attempts == 2
         assert draft.draft_revision == 1
         assert await pool.fetchval("select 1") == 1

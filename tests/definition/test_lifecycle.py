@@ -2,10 +2,13 @@
 
 import json
 
-import asyncpg
+import pytest
 
 from ductor.workflow.v1 import definition_pb2 as pb
-from tests.definition.client import ACME, Definitions, order, refused, without
+from tests.definition.client import Definitions, order, refused, without
+from tests.definition.conftest import Rows
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOOP = {"ref": "mail", "type": "STEP_TYPE_ACTION", "action": "noop:noop"}
 
@@ -78,9 +81,7 @@ async def test_edits_are_operations_in_order_under_a_new_revision(definitions: D
     assert not (emptied.data.HasField("variables"))
 
 
-async def test_publish_freezes_a_version_and_leaves_a_fresh_draft(
-    definitions: Definitions, owner: asyncpg.Connection
-) -> None:
+async def test_publish_freezes_a_version_and_leaves_a_fresh_draft(definitions: Definitions, rows: Rows) -> None:
     """D2: numbers without gaps, the answer says which revision was published; C8: actor, reason and request id are written down."""
     draft = (await definitions.create()).data
     answer = await definitions.publish(draft.id, reason="go live", payload_format=2)
@@ -99,27 +100,20 @@ async def test_publish_freezes_a_version_and_leaves_a_fresh_draft(
     assert second.manifest_hash != first.manifest_hash
     assert await definitions.get(first.id, payload_format=2) == first, "a version never changes"
 
-    stored = await owner.fetch(
-        "select version, manifest_hash, format_version, manifest::text from eec_workflow_version order by version"
-    )
-    assert [(row["version"], row["manifest_hash"]) for row in stored] == [
+    stored = await rows.versions("version, manifest_hash, manifest::text")
+    assert [row[:2] for row in stored] == [
         (1, first.manifest_hash),
         (2, second.manifest_hash),
     ]
-    assert json.loads(stored[0]["manifest"])["family_slug"] == "order"
-    audit = await owner.fetch(
-        "select tenant_id, actor, action, target, reason, request_id, detail::text from eec_workflow_audit order by at"
-    )
-    assert len(audit) == 2
-    assert (audit[0]["tenant_id"], audit[0]["actor"], audit[0]["action"]) == (ACME, "anonymous", "publish")
-    assert audit[0]["target"] == f"version:{first.id}"
-    assert (audit[0]["reason"], audit[0]["request_id"]) == ("go live", answer.metadata.request_id)
-    assert json.loads(audit[0]["detail"])["version"] == 1
+    assert json.loads(stored[0][2])["family_slug"] == "order"
+    first_act, second_act = await rows.audit("actor, action, target, reason, request_id, detail::text")
+    call = answer.metadata.request_id
+    assert first_act[:5] == ("anonymous", "publish", f"version:{first.id}", "go live", call)
+    assert json.loads(first_act[5])["version"] == 1
+    assert second_act[:4] == ("anonymous", "publish", f"version:{second.id}", "")
 
 
-async def test_archive_retires_the_current_version_or_the_one_named(
-    definitions: Definitions, owner: asyncpg.Connection
-) -> None:
+async def test_archive_retires_the_current_version_or_the_one_named(definitions: Definitions, rows: Rows) -> None:
     """D1: the definition id stands for the highest number, and for nothing once that one is archived; D3: no older one comes back."""
     draft = (await definitions.create()).data
     first = (await definitions.publish(draft.id)).published
@@ -140,18 +134,11 @@ async def test_archive_retires_the_current_version_or_the_one_named(
     third = (await definitions.publish(draft.id)).published
     assert third.version == 3
     assert (await definitions.get(draft.id, view=pb.DEFINITION_VIEW_PUBLISHED)).id == third.id
-    actions = await owner.fetch(
-        "select action, target, reason from eec_workflow_audit where action = 'archive' order by at"
-    )
-    assert [tuple(row) for row in actions] == [
-        ("archive", f"version:{second.id}", "wrong"),
-        ("archive", f"version:{first.id}", ""),
-    ]
+    acts = [act for act in await rows.audit("action, target, reason") if act[0] == "archive"]
+    assert acts == [("archive", f"version:{second.id}", "wrong"), ("archive", f"version:{first.id}", "")]
 
 
-async def test_a_deleted_draft_leaves_the_id_and_the_versions(
-    definitions: Definitions, owner: asyncpg.Connection
-) -> None:
+async def test_a_deleted_draft_leaves_the_id_and_the_versions(definitions: Definitions, rows: Rows) -> None:
     """D1: deleting the draft keeps the id; creating the slug again reopens from the newest version, and revisions go on."""
     draft = (await definitions.create()).data
     first = (await definitions.publish(draft.id)).published
@@ -176,8 +163,11 @@ async def test_a_deleted_draft_leaves_the_id_and_the_versions(
             {"definition_id": draft.id},
         )
     assert (await definitions.get(draft.id, view=pb.DEFINITION_VIEW_PUBLISHED)).id == first.id
-    row = await owner.fetchrow("select action, target, reason from eec_workflow_audit where action = 'delete_draft'")
-    assert tuple(row) == ("delete_draft", f"definition:{draft.id}", "started over")
+    assert (await rows.audit("action, target, reason"))[-1] == (
+        "delete_draft",
+        f"definition:{draft.id}",
+        "started over",
+    )
 
     reopened = (await definitions.create({"family_slug": "order", "title": "Again"})).data
     assert reopened.id == draft.id
@@ -255,9 +245,7 @@ async def test_export_is_the_current_version_by_id_or_slug(definitions: Definiti
     assert (await definitions.export(first.id)).yaml == exported.yaml
 
 
-async def test_validation_tells_what_a_publish_would_refuse(
-    definitions: Definitions, owner: asyncpg.Connection
-) -> None:
+async def test_validation_tells_what_a_publish_would_refuse(definitions: Definitions, rows: Rows) -> None:
     """Inline, as a document, or by id; nothing is written by it."""
     draft = (await definitions.create()).data
     first = (await definitions.publish(draft.id)).published
@@ -274,4 +262,4 @@ async def test_validation_tells_what_a_publish_would_refuse(
     assert violation.line > 1
     assert violation.column > 1
     assert (await definitions.validate(document="- 1")).violations[0].line == 1
-    assert await owner.fetchval("select count(*) from eec_workflow_definition") == 1
+    assert len(await rows.everything()) == 4

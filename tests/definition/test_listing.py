@@ -2,11 +2,14 @@
 
 from typing import Any
 
-import asyncpg
 import pytest
+import pytest_asyncio
 
 from ductor.workflow.v1 import definition_pb2 as pb
 from tests.definition.client import Definitions, order, refused
+from tests.definition.conftest import Rows
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def slugs(definitions: Definitions, **filters: Any) -> list[tuple[str, int, str]]:
@@ -23,7 +26,7 @@ async def slugs(definitions: Definitions, **filters: Any) -> list[tuple[str, int
             return found
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def catalogue(definitions: Definitions) -> Definitions:
     """Three families: `alpha` with two versions, the newer archived; `beta` published; `gamma` a draft only."""
     alpha = (await definitions.create(order("alpha", title="First Émile", tags=["sales", "eu"]))).data
@@ -82,15 +85,15 @@ async def test_filters_combine(catalogue: Definitions, filters: dict[str, Any], 
     assert [f"{slug}{version}" for slug, version, _ in await slugs(catalogue, **filters)] == found
 
 
-async def test_pages_neither_lose_nor_double_entries_of_one_instant(
-    definitions: Definitions, owner: asyncpg.Connection
-) -> None:
+async def test_pages_neither_lose_nor_double_entries_of_one_instant(definitions: Definitions, rows: Rows) -> None:
     """Keyset order with equal times, whatever the page size; an entry that comes meanwhile does not shift the others."""
     for number in range(7):
         draft = (await definitions.create(order(f"family-{number}"))).data
         await definitions.publish(draft.id)
-    await owner.execute("update eec_workflow_draft set create_time = '2030-01-01'")
-    await owner.execute("update eec_workflow_version set publish_time = '2030-01-01'")
+    for table, column in (("draft", "create_time"), ("version", "publish_time")):
+        await rows.owner.execute(
+            f"update eec_workflow_{table} set {column} = '2030-01-01' where tenant_id = $1", rows.tenant
+        )
     whole = await slugs(definitions)
     assert len(set(whole)) == 14
     for size in (1, 3, 13, 14):

@@ -54,8 +54,15 @@ def tree_of(message: Message, *, root: str = "", without: tuple[str, ...] = ()) 
     return tree
 
 
-def fill(message: Message, tree: dict[str, JSON], payload_format: int = JSON_FORMAT, *, root: str = "") -> None:
-    """Put a tree into a message. Payloads go as `payload_format` says.
+def fill(
+    message: Message,
+    tree: dict[str, JSON],
+    payload_format: int = JSON_FORMAT,
+    *,
+    root: str = "",
+    max_bytes: int | None = None,
+) -> None:
+    """Put a tree into a message. Payloads go as `payload_format` says; one whose Struct would be more than `max_bytes` goes as its twin.
 
     Raises FEATURE_NOT_SUPPORTED for a field that the contract does not have yet and FIELD_INVALID for a value that its field cannot hold: a tree
     that came through `tree_of` has neither, a file may.
@@ -69,7 +76,7 @@ def fill(message: Message, tree: dict[str, JSON], payload_format: int = JSON_FOR
         if field is None or name == CLEAR_FIELDS:
             raise not_supported(path, f"{path} is not part of the contract yet")
         try:
-            _put(message, field, value, payload_format, path)
+            _put(message, field, value, payload_format, path, max_bytes)
         except (TypeError, ValueError, AttributeError):
             raise field_invalid(path, "has a value that its field cannot hold") from None
 
@@ -94,20 +101,20 @@ def _put_payload(tree: dict[str, JSON], message: Message, name: str, root: str) 
     tree[name] = payload.value
 
 
-def _put(message: Message, field: Any, value: Any, payload_format: int, path: str) -> None:
+def _put(message: Message, field: Any, value: Any, payload_format: int, path: str, max_bytes: int | None) -> None:
     name = field.name
     if field.message_type is not None and field.message_type.full_name in PAYLOADS:
         if field.message_type.full_name == STRUCT and not isinstance(value, dict):
             raise TypeError
-        fill_payload(message, name, jsonvalue.dumps(value), payload_format)
+        fill_payload(message, name, jsonvalue.dumps(value), payload_format, max_bytes=max_bytes)
     elif field.message_type is not None and field.is_repeated:
         items = getattr(message, name)
         for i, item in enumerate(value):
-            fill(items.add(), item, payload_format, root=f"{path}[{i}]")
+            fill(items.add(), item, payload_format, root=f"{path}[{i}]", max_bytes=max_bytes)
     elif field.message_type is not None:
         part = getattr(message, name)
         part.SetInParent()
-        fill(part, value, payload_format, root=path)
+        fill(part, value, payload_format, root=path, max_bytes=max_bytes)
     elif field.enum_type is not None:
         number = number_of(field.enum_type, value)
         if number is None:

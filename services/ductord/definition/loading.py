@@ -117,11 +117,12 @@ class _Loader:
         wanted = await self._validated(api.ValidateWorkflowDefinitionRequest(document=file.text))
         if not wanted.valid:
             return _failed(file, "the definition is not valid", [_violation(v) for v in wanted.violations])
+        # The draft before the version: a publish in between then shows in the version, or moves the draft's revision on.
+        draft = await self._first(file.family_slug, pb.DEFINITION_STATUS_DRAFT)
         newest = await self._newest(file.family_slug)
         if newest is not None and newest.manifest_hash == wanted.manifest_hash:
             archived = newest.status == pb.DEFINITION_STATUS_ARCHIVED
             return _loaded(file, "archived" if archived else "unchanged", newest.version, newest.manifest_hash)
-        draft = await self._first(file.family_slug, pb.DEFINITION_STATUS_DRAFT)
         overwrites = False
         if draft is not None:
             held = await self._validated(api.ValidateWorkflowDefinitionRequest(id=draft.definition_id))

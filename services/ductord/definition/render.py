@@ -112,7 +112,7 @@ def _violation(of: Violation) -> pb.DefinitionViolation:
 
 def _document(document: JSON, payload_format: int) -> pb.WorkflowDefinitionDetail:
     detail = pb.WorkflowDefinitionDetail()
-    convert.fill(detail, document, payload_format)
+    convert.fill(detail, document, payload_format, max_bytes=_DETAIL_MAX_BYTES)
     if payload_format != JSON_FORMAT and detail.ByteSize() > _DETAIL_MAX_BYTES:
         detail.Clear()
         convert.fill(detail, document, JSON_FORMAT)
