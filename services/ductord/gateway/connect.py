@@ -75,14 +75,27 @@ class ConnectDoor(ConnectASGIApplication[None]):
         exchange.door = "connect"
         exchange.ended("INVALID_ARGUMENT", "")  # until connectrpc has understood the request
         token = current.set(exchange)
+        started = False
+
+        async def sending(event: Event) -> None:
+            nonlocal started
+            started = True
+            await send(event)
+
         try:
             self._refuse(scope, exchange)
-            await self(_clean(scope), receive, send)
+            await self(_clean(scope), receive, sending)
         except Refusal as refusal:
             status = errors.to_status(refusal, request_id=exchange.request_id)
             exchange.ended(refusal.code, refusal.reason)
             http = {"RPC_NOT_FOUND": 404, "CONTENT_TYPE_UNSUPPORTED": 415}.get(refusal.reason, HTTP[refusal.code])
             await respond(send, exchange, http, [], as_connect_body(status))
+        except Exception as error:  # connectrpc raises what it could not tell, as when the caller is gone
+            exchange.ended("INTERNAL", "INTERNAL")
+            if not started:
+                _log.error("%s raised", exchange.method, exc_info=error, extra={"request_id": exchange.request_id})
+                status = errors.to_status(errors.internal(), request_id=exchange.request_id)
+                await respond(send, exchange, 500, [], as_connect_body(status))
         finally:
             current.reset(token)
 
