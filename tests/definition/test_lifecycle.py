@@ -113,6 +113,33 @@ async def test_publish_freezes_a_version_and_leaves_a_fresh_draft(definitions: D
     assert second_act[:4] == ("anonymous", "publish", f"version:{second.id}", "")
 
 
+async def test_a_version_id_pins_that_version_and_is_never_edited(definitions: Definitions, rows: Rows) -> None:
+    """D1: whatever the view; what is meant for a draft says where the draft is."""
+    draft = (await definitions.create()).data
+    assert (
+        await refused(definitions.get(draft.id, view=pb.DEFINITION_VIEW_PUBLISHED))
+    ).reason == "DEFINITION_NOT_PUBLISHED"
+    assert (await refused(definitions.archive(draft.id))).reason == "DEFINITION_NOT_PUBLISHED"
+    first = (await definitions.publish(draft.id)).published
+    second = (await definitions.publish(draft.id)).published
+    for view in (pb.DEFINITION_VIEW_UNSPECIFIED, pb.DEFINITION_VIEW_DRAFT, pb.DEFINITION_VIEW_PUBLISHED):
+        assert (await definitions.get(first.id, view=view)).version == 1
+        assert (await definitions.export(first.id, view=view)).version == 1
+        assert (await definitions.get(first.id.upper(), view=view)).id == first.id
+    assert (await definitions.get(draft.id, view=pb.DEFINITION_VIEW_PUBLISHED)).id == second.id
+    assert (await definitions.get(draft.id)).status == pb.DEFINITION_STATUS_DRAFT
+    before = await rows.everything()
+    for call in (
+        definitions.update(first.id, 1, title="x"),
+        definitions.publish(first.id),
+        definitions.delete_draft(first.id),
+    ):
+        refusal = await refused(call)
+        assert (refusal.code, refusal.reason) == ("FAILED_PRECONDITION", "VERSION_IMMUTABLE")
+        assert refusal.metadata == {"definition_id": draft.id, "version": "1"}
+    assert await rows.everything() == before
+
+
 async def test_archive_retires_the_current_version_or_the_one_named(definitions: Definitions, rows: Rows) -> None:
     """D1: the definition id stands for the highest number, and for nothing once that one is archived; D3: no older one comes back."""
     draft = (await definitions.create()).data

@@ -47,7 +47,7 @@ _NO_DOCUMENT: Final = Violation(
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`violations` stop a publish, `warnings` do not. Without violations there are a manifest and its hash, else None and the empty text."""
+    """`violations` stop a publish, `warnings` do not. Without violations there are a manifest and (unless nobody asked) its hash."""
 
     violations: tuple[Violation, ...]
     warnings: tuple[Violation, ...] = ()
@@ -84,9 +84,12 @@ class Judge:
         self._max_bytes = max_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="definition-judge")
 
-    async def judge(self, document: JSON) -> Verdict:
-        """The verdict over a definition's tree. Raises `PayloadInvalid` (`too_large`) for one beyond the limit of a payload (L7)."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._judge, document)
+    async def judge(self, document: JSON, *, hashed: bool = True) -> Verdict:
+        """The verdict over a definition's tree. Raises `PayloadInvalid` (`too_large`) for one beyond the limit of a payload (L7).
+
+        Hashing a large manifest takes as long as compiling it: a draft's verdict does without.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._judge, document, hashed)
 
     async def judge_text(self, text: str) -> Verdict:
         """The verdict over a definition file's text, YAML or JSON; its violations have line and column. Never raises for what the text says."""
@@ -96,11 +99,11 @@ class Judge:
         """Let the definition at hand end."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _judge(self, document: JSON) -> Verdict:
+    def _judge(self, document: JSON, hashed: bool) -> Verdict:
         size = len(jsonvalue.dumps(document).encode())
         if size > self._max_bytes:
             raise jsonvalue.too_large(size, self._max_bytes, "definition")
-        return _verdict(compile_definition(document))
+        return _verdict(compile_definition(document), hashed)
 
 
 def _judge_text(text: str) -> Verdict:
@@ -110,7 +113,7 @@ def _judge_text(text: str) -> Verdict:
     found = compile_definition(read.definition, positions=read.positions)
     if read.violations:
         return Verdict(violations=(*read.violations, *found.errors), warnings=found.warnings)
-    return _verdict(found)
+    return _verdict(found, True)
 
 
 def _read(text: str) -> ReadDocument:
@@ -122,14 +125,14 @@ def _read(text: str) -> ReadDocument:
     return read_document(text)
 
 
-def _verdict(found: CompileResult) -> Verdict:
+def _verdict(found: CompileResult, hashed: bool) -> Verdict:
     if found.manifest is None:
         return Verdict(violations=found.errors, warnings=found.warnings)
     return Verdict(
         violations=(),
         warnings=found.warnings,
         manifest=found.manifest,
-        manifest_hash=manifest_hash(found.manifest),
+        manifest_hash=manifest_hash(found.manifest) if hashed else "",
     )
 
 

@@ -46,7 +46,7 @@ class Servicer(rpc.WorkflowDefinitionServiceServicer):
         verdict = await self._admitted(document)
         draft = await drafts.create(self._pool, caller().tenant, document)
         if draft.document != document:  # reopened
-            verdict = await self._judge.judge(draft.document)
+            verdict = await self._judge.judge(draft.document, hashed=False)
         return api.CreateWorkflowDefinitionResponse(
             data=render.draft(draft, request.payload_format),
             warnings=render.violations(verdict.told),
@@ -202,7 +202,7 @@ class Servicer(rpc.WorkflowDefinitionServiceServicer):
 
     async def _admitted(self, document: JSON) -> Verdict:
         """The verdict over a document that may be a draft."""
-        verdict = await self._judge.judge(document)
+        verdict = await self._judge.judge(document, hashed=False)
         verdict.refuse_draft()
         return verdict
 
