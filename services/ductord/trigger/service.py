@@ -53,7 +53,6 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         self._versions = Versions()
         self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
         self._reply_bytes = settings.reply_max_bytes
-        self._warn_bytes = settings.payload_warn_bytes
         self._starts = metrics.counter("ductor_run_starts", "Starts asked for, by what came of them.", ("result",))
 
     async def TriggerWorkflow(  # noqa: N802  # the contract's name
@@ -115,13 +114,6 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         if new:
             fields = {"definition_id": given_id, "run_id": new[0].run_id, "count": len(new)}
             _log.info("started %s", "a run" if len(new) == 1 else f"{len(new)} runs, this one first", extra=fields)
-        if large := sum(len(ask.input.text) > self._warn_bytes for ask in asked):
-            extra = {"definition_id": given_id, "count": large}
-            _log.warning(
-                "inputs over %s bytes (L7): keep large data elsewhere and pass a reference",
-                f"{self._warn_bytes:,}",
-                extra=extra,
-            )
 
     def _read(self, item: api.BatchTriggerItem) -> Asked | Refusal:
         try:
