@@ -1,5 +1,6 @@
 """JSON to messages in both dialects: names, types, enums, numbers and payload texts (AP-01, AP-02, PL-03, PL-04, L1, L5)."""
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -356,6 +357,15 @@ def test_a_worker_may_report_anything_on_the_task_service() -> None:
     body = '{"completions": [{"taskToken": "t", "failure": {"code": "X", "message": "a\\u0000b", "retryAfterMs": 5}}]}'
     message = read(tasks.CompleteTasksRequest, body, Dialect.PROTO)
     assert message.completions[0].failure.message == "a\0b"
+
+
+def test_a_body_of_nothing_but_faults_costs_little() -> None:
+    body = "{" + ",".join(f'"idempotencykey{i}": 1' for i in range(50_000)) + "}"
+    begin = time.process_time()
+    refusal = refused(Trigger, body)
+    assert time.process_time() - begin < 2
+    assert len(refusal.violations) == 100
+    assert "49999 more" in refusal.message
 
 
 def test_a_key_is_never_quoted_at_length() -> None:

@@ -17,7 +17,7 @@ def read_query(reader: MessageReader, query: bytes, reading: Reading) -> dict[st
     for key, text in _pairs(query, reading):
         field = reader.fields.get(key)
         if field is None:
-            reading.faults.append(reader.unknown(key, ""))
+            reader.report_unknown(key, "", reading)
             continue
         if seen.setdefault(field.name, key) != key or (field.name in out and not field.repeated):
             reading.duplicate(key)

@@ -30,6 +30,8 @@ from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
 from ductord.rpc.errors import of_payload
 
+MAX_HINTS: Final = 10
+
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -118,13 +120,15 @@ class MessageReader:
             if field.oneof and (first := oneofs.setdefault(field.oneof, name)) != name:
                 reading.exclusive(prefix + name, prefix + first)
 
-    def unknown(self, key: str, prefix: str) -> Fault:
-        """The fault of a name that the message does not have, with the name that was probably meant."""
+    def report_unknown(self, key: str, prefix: str, reading: Reading) -> None:
+        """Report a name that the message does not have, with the name that was probably meant."""
         path = named(prefix, key)
-        close = difflib.get_close_matches(key, sorted({f.spelling for f in self.fields.values()}), n=1)
+        close: list[str] = []
+        if len(key) <= 64 and len(reading.faults) < MAX_HINTS:  # looking for it is dear
+            close = difflib.get_close_matches(key, sorted({f.spelling for f in self.fields.values()}), n=1)
         hint = f"; did you mean `{close[0]}`?" if close else ""
         message = f"{path} is not a field of {self.descriptor.name}{hint}"
-        return Fault(reason="FIELD_UNKNOWN", field=path, message=message)
+        reading.faults.append(Fault(reason="FIELD_UNKNOWN", field=path, message=message))
 
     def _report_unknown(
         self, keys: list[str], seen: dict[str, str], out: dict[str, Any], prefix: str, reading: Reading
@@ -133,7 +137,8 @@ class MessageReader:
         if "type" not in seen:  # an update of a step need not repeat it
             step_type = next((key for key in keys if key in self.unbuilt), "")
         if step_type not in self.unbuilt:
-            reading.faults += [self.unknown(key, prefix) for key in keys]
+            for key in keys:
+                self.report_unknown(key, prefix, reading)
             return
         path = f"{prefix}type"
         message = f"{path}: step type `{step_type}` is not supported yet"
