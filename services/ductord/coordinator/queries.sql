@@ -1,4 +1,6 @@
 -- The coordinator's statements. Lock order, everywhere: wake-ups, runs by id, inbox, attempts, timers. Every hot statement takes arrays.
+-- `cross join lateral (… offset 0)` fences a probe per array element: left free, the planner believes a small partial index to be empty and walks the array
+-- once per row of it (measured: 60 ms instead of 2 for 500 runs).
 
 -- name: claim_runs
 -- Due wake-ups, oldest first, tenants in turn (a loose index scan finds the tenants, each gets its share of the batch). A try-lock per run, held to the end of
@@ -66,26 +68,33 @@ where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
 select a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.outcome, a.report_time, a.start_time,
        a.output::text, a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
-join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
-where a.status = 'open' and a.report_time is not null
+cross join lateral (
+    select * from eec_workflow_step_attempt r
+    where r.tenant_id = c.tenant_id and r.run_id = c.run_id and r.status = 'open' and r.report_time is not null offset 0
+) a
 order by a.report_time, a.step_ref, a.item_index, a.attempt;
 
 -- name: load_timers
 select t.tenant_id, t.run_id::text, t.kind, t.step_ref, t.item_index, t.due_time
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
-join eec_workflow_timer t on t.tenant_id = c.tenant_id and t.run_id = c.run_id
-where t.due_time <= $3
+cross join lateral (
+    select * from eec_workflow_timer d where d.tenant_id = c.tenant_id and d.run_id = c.run_id and d.due_time <= $3 offset 0
+) t
 order by t.due_time, t.kind, t.step_ref;
 
 -- name: load_outputs
 -- Outputs that ready steps read, each from the row of the attempt that produced it.
 select c.run_id::text, a.step_ref, a.attempt, a.output::text
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) as c(tenant_id, run_id, step_ref, attempt)
-join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id and a.step_ref = c.step_ref
-    and a.item_index = -1 and a.kind = 'step' and a.attempt = c.attempt;
+cross join lateral (
+    select step_ref, attempt, output from eec_workflow_step_attempt o
+    where o.tenant_id = c.tenant_id and o.run_id = c.run_id and o.step_ref = c.step_ref and o.item_index = -1 and o.kind = 'step'
+      and o.attempt = c.attempt offset 0
+) a;
 
 -- name: update_runs
--- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A terminal row never matches again.
+-- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A terminal row never matches again; that is
+-- said by status, because `end_time is null` would let the planner walk the index of open runs once per row.
 update eec_workflow_run r
 set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
     current_step = coalesce(x.current_step, r.current_step), has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
@@ -93,7 +102,7 @@ set status = x.status, record_version = x.known + 1, node_states = x.node_states
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
             $12::text[], $13::text[], $15::timestamptz[])
      as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs, end_time)
-where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.end_time is null
+where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status in ('running', 'paused')
 returning r.run_id::text;
 
 -- name: insert_runs
