@@ -13,7 +13,7 @@ import logging.handlers
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +31,7 @@ from ductord.db.migrate import migrate
 from ductord.rpc import logs as log_lines
 from ductord.rpc import tracing
 from ductord.rpc.config import DATABASE_SERVICES, ConfigurationRefused, Settings
-from ductord.rpc.host import Host, hosting
+from ductord.rpc.host import Host, Service, hosting
 
 TENANT: Final = "dev"
 STATE_FILE: Final = "dev.json"
@@ -51,11 +51,11 @@ async def dev(data_dir: Path, workflows_dir: str, logs: str) -> int:
         settings = settings_of(postgres, workflows_dir)
         _log_to(data_dir / LOG_FILE if logs == "file" else None, settings)
         show(Text.assemble(("ductor ", "bold"), version("ductord"), (f"  data in {data_dir}", "dim")))
-        async with _running(postgres):
+        async with _running(postgres) as services:
             if not stop.asked.is_set():
                 _told("schema", _applied(await migrate(postgres.dsn())))
             if not stop.asked.is_set():
-                await _serve(settings, stop, state, begin, data_dir, logs)
+                await _serve(services, settings, stop, state, begin, data_dir, logs)
     show("Stopped.", "dim")
     return DONE
 
@@ -73,7 +73,9 @@ def settings_of(postgres: EmbeddedPostgres, workflows_dir: str = "") -> Settings
         own["workflows_dir"] = workflows_dir
     own["workflows_tenant"] = os.environ.get("DUCTOR_WORKFLOWS_TENANT") or os.environ.get("DUCTOR_TENANT_ID") or TENANT
     try:
-        return Settings.for_dev(**own)
+        settings = Settings.for_dev(**own)
+        settings.refuse_insecure()
+        return settings
     except ConfigurationRefused as refused:
         raise misconfigured(refused) from None
 
@@ -158,26 +160,30 @@ def _taken(data_dir: Path, text: bytes) -> str:
 
 
 @asynccontextmanager
-async def _running(postgres: EmbeddedPostgres) -> AsyncIterator[None]:
-    """The server while the context is open. It is ended whoever started it, also when its start was cut short."""
+async def _running(postgres: EmbeddedPostgres) -> AsyncIterator[Sequence[Service]]:
+    """The server while the context is open, and the services, whose imports use the time. It is ended whoever started it, also when its start
+    was cut short."""
     begin = time.monotonic()
+    # In a thread, so that signals are heard and not acted on in the middle of initdb.
+    starting = asyncio.ensure_future(asyncio.to_thread(postgres.start))
     try:
+        await asyncio.sleep(0)  # the thread begins
+        services = roster.services(())
         try:
-            # In a thread, so that signals are heard and not acted on in the middle of initdb.
-            await asyncio.to_thread(postgres.start)
+            await starting
         except (RuntimeError, OSError) as error:
             raise CommandFailed(f"the embedded Postgres did not start: {error}") from None
-        _told(
-            "Postgres",
-            "adopted, it was left running" if postgres.adopted else f"started in {time.monotonic() - begin:.1f} s",
-        )
-        yield
+        took = f"started in {time.monotonic() - begin:.1f} s"
+        _told("Postgres", "adopted, it was left running" if postgres.adopted else took)
+        yield services
     finally:
+        await asyncio.wait([starting])
         await asyncio.to_thread(postgres.stop)
 
 
-async def _serve(settings: Settings, stop: Stop, state: State, begin: float, data_dir: Path, logs: str) -> None:
-    services = roster.services(())
+async def _serve(
+    services: Sequence[Service], settings: Settings, stop: Stop, state: State, begin: float, data_dir: Path, logs: str
+) -> None:
     tracing.configure(settings)
     try:
         async with hosting(services, settings) as host:

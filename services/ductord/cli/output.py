@@ -86,7 +86,16 @@ def status_text(status: str) -> Text:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Rows for people; a first column never breaks, so that ids can be copied."""
+    """Rows for people; a first column never breaks, so that ids can be copied. Not on a terminal: aligned text, nothing cut, no blanks at the end."""
+    if not sys.stdout.isatty():
+        lines = [
+            list(columns),
+            *([cell.plain if isinstance(cell, Text) else clean(cell) for cell in row] for row in rows),
+        ]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        sys.stdout.write("".join("  ".join(map(str.ljust, line, widths)).rstrip() + "\n" for line in lines))
+        sys.stdout.flush()
+        return
     grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, name in enumerate(columns):
         grid.add_column(name, no_wrap=number == 0, overflow="fold")

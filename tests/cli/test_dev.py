@@ -1,0 +1,141 @@
+"""`ductor dev` as people use it: real processes, killed and stopped (acceptance 8)."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
+from ductord.cli.client import Connection, connected
+from examples.demo.engine import TENANT, Engine
+from tests.support.dev import EXAMPLES, dev_folder, ductor, processes_in, running_dev
+
+pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(240)]
+
+RUNS = 12
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A data directory."""
+    with dev_folder() as path:
+        yield path
+
+
+def _until(condition: Callable[[], bool], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+
+
+def _statuses(engine: Engine) -> dict[str, str]:
+    found = json.loads(engine.command("run", "list", "--limit", "1000", "--json"))
+    return {run["run_id"]: run["status"] for run in found["data"]}
+
+
+async def _trigger(engine: Engine) -> set[str]:
+    async with connected(Connection(target=engine.grpc, tenant=TENANT)) as client:
+        definition_id = await client.definition_id("order")
+        items = [api.BatchTriggerItem(input_json='{"order_id": "o", "amount": 4900}') for _ in range(RUNS)]
+        request = api.BatchTriggerWorkflowRequest(definition_id=definition_id, items=items)
+        answer = await client.call(client.triggers.BatchTriggerWorkflow, request)
+        return {result.run_id for result in answer.results}
+
+
+def test_start_kill_start_stop_loses_nothing_and_leaves_no_postgres(folder: Path) -> None:
+    """Acceptance 8: kill -9 with runs in the middle; the next start adopts Postgres and ends every run; Ctrl-C ends all."""
+    with running_dev(folder) as engine:
+        engine.command("workflow", "publish", str(EXAMPLES / "order.yaml"))
+        started = asyncio.run(_trigger(engine))
+        assert len(started) == RUNS
+        engine.kill()
+        assert any("postgres" in line for line in processes_in(folder)), "Postgres is a process of its own"
+
+        engine.start()
+        assert "adopted" in engine.log.read_text()
+        _until(lambda: set(_statuses(engine).values()) == {"completed"})
+        assert set(_statuses(engine)) == started, "no run was lost, none was added"
+
+        assert engine.stop() == 0
+        assert processes_in(folder) == []
+
+        engine.start()
+        assert set(_statuses(engine)) == started, "state is kept between starts"
+        assert engine.stop() == 0
+    assert processes_in(folder) == []
+
+
+def test_ctrl_c_in_the_middle_of_the_first_start_leaves_nothing_running(folder: Path) -> None:
+    """A signal during initdb waits for its end, then everything is undone; the folder is usable afterwards."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ductord.cli", "dev", "--data-dir", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    _until(lambda: any(folder.glob("postgres.new.*/PG_VERSION")))
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output.decode()
+    assert b"Stopped." in output
+    assert b"Ready" not in output
+    assert processes_in(folder) == []
+    with running_dev(folder):
+        pass
+
+
+def test_a_taken_port_is_told_and_nothing_is_left(folder: Path) -> None:
+    """The address is named with the way to another; Postgres is not left behind."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for name, other in (("GRPC", "HTTP"), ("HTTP", "GRPC")):
+            addresses = {f"DUCTOR_{name}_ADDRESS": f":{port}", f"DUCTOR_{other}_ADDRESS": ":0"}
+            done = ductor("dev", "--data-dir", str(folder), **addresses)
+            assert done.returncode == 1, done.stdout + done.stderr
+            assert str(port) in done.stderr
+            assert "DUCTOR_GRPC_ADDRESS" in done.stderr
+            assert processes_in(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["--logs", "syslog"], {}, "--logs"),
+        ([], {"DUCTOR_GRPC_ADDRESS": "0.0.0.0:0"}, "DUCTOR_GRPC_ADDRESS"),
+        ([], {"DUCTOR_LEASE_MS": "soon"}, "DUCTOR_LEASE_MS"),
+        ([], {"DUCTOR_AUTH": "keys"}, "DUCTOR_AUTH"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_2(
+    folder: Path, arguments: list[str], environment: dict[str, str], text: str
+) -> None:
+    """N3 and misspelt options: exit code 2, the option is named, no Postgres is left."""
+    done = ductor("dev", "--data-dir", str(folder), *arguments, **environment)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert processes_in(folder) == []
+
+
+def test_definitions_of_a_folder_are_published_at_start(folder: Path) -> None:
+    """D5: into the tenant that `dev` uses, each once; a second start publishes nothing again."""
+    engine = Engine(folder)
+    engine.environment |= {"DUCTOR_WORKFLOWS_DIR": str(EXAMPLES)}
+    try:
+        for _ in range(2):
+            engine.start()
+            _until(lambda: _published(engine) == ["hello_world v1", "order v1"])
+            assert engine.stop() == 0
+    finally:
+        engine.stop()
+
+
+def _published(engine: Engine) -> list[str]:
+    found = json.loads(engine.command("workflow", "list", "--status", "published", "--json"))
+    return sorted(f"{entry['family_slug']} v{entry['version']}" for entry in found["data"])
