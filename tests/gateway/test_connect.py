@@ -24,8 +24,7 @@ from ductord.gateway.backends import BACKENDS
 from ductord.gateway.statuses import HTTP
 from ductord.rpc.errors import refused
 from ductord.rpc.payloads import payload_of
-from tests.gateway.peers import Running, about, running
-from tests.gateway.test_rest import CODES
+from tests.gateway.peers import CODES, Running, about, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -112,7 +112,7 @@ def patience(rpc: MethodDescriptor, request: Message) -> float:
     """Seconds that a request itself asks to wait: for a checkpoint (ruling G9), for a first task."""
     asked: Any = request
     if rpc.name == "TriggerWorkflow" and asked.wait_for_checkpoint:
-        seconds = asked.checkpoint_timeout_seconds if asked.HasField("checkpoint_timeout_seconds") else 30
+        seconds = asked.checkpoint_timeout_seconds or 30  # as the service takes it
     elif rpc.name == "PollTasks":
         seconds = asked.wait_ms / 1000
     else:
