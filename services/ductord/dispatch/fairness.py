@@ -7,6 +7,7 @@ It never touches a row and knows no clock.
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -16,6 +17,12 @@ from ductord.model.enums import Tier
 TIERS: Final = (Tier.CRITICAL, Tier.STANDARD, Tier.BULK)
 """In the order of the claim statement's arrays."""
 WEIGHTS: Final = (8, 3, 1)
+
+EVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATE_COMMIT: Final = timedelta(seconds=5)
+"""How long after its due time a task may become visible and still be found at once: ticks commit well within it."""
+FULL_LOOK: Final = timedelta(seconds=5)
+"""How often a claim looks from the very beginning."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,13 +36,36 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 class Rotation:
     """One filter's state, read before a claim and advanced after it."""
 
-    __slots__ = ("cursors", "passes")
+    __slots__ = ("_full_time", "_mark", "_seen_time", "cursors", "passes")
 
     def __init__(self) -> None:
         self.passes = [0.0] * len(TIERS)
         """Virtual time that each tier has been served, lowest first to be served."""
         self.cursors = [""] * len(TIERS)
         """The tenant after which each tier's next turn begins."""
+        self._mark = EVER
+        self._full_time = EVER
+        self._seen_time = EVER
+
+    @property
+    def mark(self) -> datetime:
+        """The due time from which the next claim looks. Now and then from the very beginning, for what was committed long after it came due."""
+        return self._mark if self._seen_time - self._full_time < FULL_LOOK else EVER
+
+    def looked(self, *, mark: datetime, front: datetime, cut: bool, now: datetime) -> None:
+        """Account for a look from `mark` at database time `now`: nothing is left between `mark` and `front`, unless the walk was `cut`."""
+        self._seen_time = now
+        begin = front - LATE_COMMIT
+        if mark == EVER:
+            # What came to light late moves the mark back, so that the rest of it is taken at once too.
+            self._full_time = EVER if cut else now
+            self._mark = begin
+        elif not cut:
+            self._mark = max(self._mark, begin)
+
+    def look_everywhere(self) -> None:
+        """Tasks came back that had been taken: the next claim looks from the very beginning."""
+        self._full_time = EVER
 
     def advance(
         self,
@@ -77,3 +107,8 @@ class Rotations:
                 self._known.popitem(last=False)
         self._known.move_to_end(wanted)
         return rotation
+
+    def look_everywhere(self) -> None:
+        """For all filters, as `Rotation.look_everywhere`."""
+        for rotation in self._known.values():
+            rotation.look_everywhere()

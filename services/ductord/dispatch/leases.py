@@ -74,9 +74,10 @@ class Leases:
         rotation = self._rotations.of(wanted)
         bound = poll.limit + _WALK_MARGIN
         for _ in range(_WALKS):
+            mark = rotation.mark
             rows = await self._pool.fetch(
                 SQL["claim"], wanted.queues, wanted.actions, wanted.tenant_id, poll.limit, rotation.passes, rotation.cursors, bound,
-                self._max_bytes, poll.worker_id, poll.poll_id, self._lease_ms,
+                self._max_bytes, poll.worker_id, poll.poll_id, self._lease_ms, mark,
             )  # fmt: skip
             seen = rows[0]
             tasks = [_task(row) for row in rows if row["lease_secret"] is not None]
@@ -86,7 +87,9 @@ class Leases:
                 last_served=seen["last_served"],
                 horizons=seen["horizons"],
             )
-            if tasks or seen["candidates"] or not any(seen["horizons"]):
+            cut = any(seen["horizons"])
+            rotation.looked(mark=mark, front=seen["front"], cut=cut, now=seen["now"])
+            if tasks or seen["candidates"] or not cut:
                 break
             bound = min(bound * 4, _WALK_LIMIT)
         contended = not tasks and seen["candidates"] > 0
@@ -101,6 +104,7 @@ class Leases:
     async def give_back(self, tasks: Sequence[LeasedTask]) -> int:
         """Undo leases that no worker was told of; how many there still were. Repeating it does nothing."""
         columns = [list(column) for column in zip(*sorted(task.key for task in tasks), strict=True)]
+        self._rotations.look_everywhere()
         return int(await retrying(lambda: self._pool.fetchval(SQL["give_back"], *columns))) if tasks else 0
 
     async def due(self, filters: Sequence[Filter]) -> tuple[set[int], datetime]:

@@ -10,6 +10,8 @@
 -- few tasks of each from the front. Where a walk was cut at $7 its last tenant is the tier's horizon: nothing beyond it is taken now (else the tenants
 -- that the cut walk did not reach would be passed over), and the caller goes on from there.
 -- The lock is taken row by row in order, skipping rows that another dispatcher holds; more candidates are read than wanted so that two find different ones.
+-- Nothing that came due before $12 is looked at: those index entries are dead, and as long as some old snapshot is open nobody may remove them (PG-05).
+-- `front` says how far that mark may go: to the oldest candidate, since of every tenant the oldest tasks are among the candidates.
 -- There is always a first row: it says what the queue looked like. `next_due_ms`, when nothing is due: how long until something will be.
 with recursive
 tier as (
@@ -26,12 +28,12 @@ walk as (
         union all
         (select a.tenant_id, false from eec_workflow_step_attempt a
          where $3::text is null and a.queue = q.queue and a.action = c.action and a.tier = t.tier and a.tenant_id > t.cursor
-           and a.status = 'open' and a.report_time is null and a.lease_secret is null
+           and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null
          order by a.tenant_id limit 1)
         union all
         (select a.tenant_id, true from eec_workflow_step_attempt a
          where $3::text is null and a.queue = q.queue and a.action = c.action and a.tier = t.tier and a.tenant_id <= t.cursor
-           and a.status = 'open' and a.report_time is null and a.lease_secret is null
+           and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null
          order by a.tenant_id limit 1)
         limit 1
     ) f
@@ -41,13 +43,13 @@ walk as (
     cross join lateral (
         (select a.tenant_id, w.wrapped from eec_workflow_step_attempt a
          where a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id > w.tenant_id
-           and a.status = 'open' and a.report_time is null and a.lease_secret is null
+           and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null
            and (not w.wrapped or a.tenant_id <= w.cursor)
          order by a.tenant_id limit 1)
         union all
         (select a.tenant_id, true from eec_workflow_step_attempt a
          where not w.wrapped and a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id <= w.cursor
-           and a.status = 'open' and a.report_time is null and a.lease_secret is null
+           and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null
          order by a.tenant_id limit 1)
         limit 1
     ) n
@@ -69,7 +71,7 @@ candidate as (
     cross join lateral (
         select a.ctid as row_id, a.due_time from eec_workflow_step_attempt a
         where a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id = w.tenant_id and a.due_time <= eec_now()
-          and a.status = 'open' and a.report_time is null and a.lease_secret is null and a.cancel_requested_time is null
+          and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null and a.cancel_requested_time is null
         order by a.due_time limit s.tasks
     ) a
     where h.tier is null or (w.wrapped, w.tenant_id) <= (h.wrapped, h.tenant_id)
@@ -78,7 +80,7 @@ placed as (
     select c.*, row_number() over (partition by c.tier order by c.turn, c.wrapped, c.tenant_id) as place from candidate c
 ),
 ordered as materialized (
-    select p.row_id, p.tier, p.tenant_id, row_number() over (order by t.pass + p.place / t.weight, t.weight desc) as number
+    select p.row_id, p.tier, p.tenant_id, p.due_time, row_number() over (order by t.pass + p.place / t.weight, t.weight desc) as number
     from placed p join tier t on t.tier = p.tier
 ),
 locked as materialized (
@@ -119,6 +121,7 @@ select array(select distinct o.tier from ordered o) as tiers,
        array(select (select t.tenant_id from taken t where t.tier = r.tier order by t.number desc limit 1) from tier r) as last_served,
        array(select h.tenant_id from tier r left join horizon h on h.tier = r.tier) as horizons,
        (select count(*) from ordered)::int as candidates, eec_now() as now,
+       coalesce((select min(o.due_time) from ordered o), eec_now()) as front,
        case when not exists (select from ordered) then (
            select least(extract(epoch from min(n.due_time) - eec_now()) * 1000, 3600000)::int
            from walk w cross join lateral (
