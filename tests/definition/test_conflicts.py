@@ -137,6 +137,19 @@ async def test_reopening_at_once_gives_one_draft(definitions: Definitions) -> No
     assert {r.reason for r in refusals} == {"FAMILY_SLUG_TAKEN"}
 
 
+async def test_lost_connections_are_not_the_callers_business(definitions: Definitions, rows: Rows) -> None:
+    """PG-01: Postgres ends every connection of the service between two calls, and during some."""
+    terminate = "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and usename = 'ductor_definition'"
+    draft = (await definitions.create()).data
+    assert await rows.owner.fetchval(terminate) > 0
+    assert (await definitions.publish(draft.id)).published.version == 1
+    for revision in (2, 3, 4):
+        edit = asyncio.create_task(definitions.update(draft.id, revision, title=f"T{revision}"))
+        await rows.owner.fetchval(terminate)
+        assert (await edit).data.draft_revision == revision + 1
+    assert await rows.audit("action") == ["publish"]
+
+
 @pytest.mark.parametrize("broken", ["before", "after"])
 async def test_a_creation_whose_commit_was_lost_is_done_once(
     module_database: Database, monkeypatch: pytest.MonkeyPatch, broken: str
