@@ -1,0 +1,37 @@
+"""`make demo` tells the truth: it ends by itself with 0, says that nothing was lost, and leaves nothing behind."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(240)]
+
+
+def test_the_demo_ends_well_and_leaves_nothing() -> None:
+    """Acceptance 1: killed with -9 in mid-run, every run finishes where it left off."""
+    folder = Path(tempfile.mkdtemp(prefix="ductor-demo-test-"))
+    folder.chmod(0o711)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "examples.demo"],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.rstrip().endswith("Nothing was lost, nothing was done twice.")
+        assert re.search(r"kill -9 \d+, with [1-9]\d* of 54 runs in the middle", done.stdout)
+        assert re.search(r"[1-9]\d* lost", done.stdout)
+        assert list(folder.iterdir()) == []
+    finally:
+        folder.rmdir()
