@@ -43,7 +43,9 @@ class Recorder:
 async def recording() -> AsyncIterator[Recorder]:
     """A recorder on a free loopback port."""
     recorder = Recorder()
-    config = uvicorn.Config(recorder.app, host="127.0.0.1", port=0, log_level="error", lifespan="off", access_log=False)
+    config = uvicorn.Config(
+        recorder.app, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3", access_log=False
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     task = asyncio.create_task(server.serve())
