@@ -27,6 +27,7 @@ from ductord.model.jsonwalk import (
     number_of,
     parse_carefully,
 )
+from ductord.model.jsonwalk import too_large as _too_large
 
 __all__ = [
     "JSON",
@@ -78,7 +79,7 @@ def parse(text: str | bytes, *, root: str = "", max_bytes: int | None = MAX_PAYL
                 return value
         except (orjson.JSONDecodeError, _Doubt):
             pass
-    return checked(parse_carefully(data, root), root, struct=False)
+    return checked(parse_carefully(data, root), root)
 
 
 def normalise(value: object, *, root: str = "", struct: bool = False) -> JSON:
@@ -100,7 +101,7 @@ def dumps(value: JSON) -> str:
 
 def encode(value: object, *, root: str = "", max_bytes: int = MAX_PAYLOAD_BYTES) -> str:
     """`normalise`, write and bound in one call: the JSON text of any Python value. Raises `PayloadInvalid`, `too_large` naming the size."""
-    text = orjson.dumps(checked(value, root, struct=False))
+    text = orjson.dumps(checked(value, root, max_bytes=max_bytes))
     if len(text) > max_bytes:
         raise too_large(len(text), max_bytes, root)
     return text.decode()
@@ -108,9 +109,7 @@ def encode(value: object, *, root: str = "", max_bytes: int = MAX_PAYLOAD_BYTES)
 
 def too_large(size: int, max_bytes: int, root: str) -> PayloadInvalid:
     """The refusal of a payload of `size` bytes over its limit (ruling L7)."""
-    return PayloadInvalid(
-        "too_large", root, at(root, f"is {size:,} bytes, the limit is {max_bytes:,}"), limit_bytes=max_bytes
-    )
+    return _too_large(f"{size:,}", max_bytes, root)
 
 
 def storable_text(text: str, *, max_chars: int = MAX_ERROR_TEXT) -> str:

@@ -20,6 +20,7 @@ INT64_MAX: Final = (1 << 63) - 1
 EXACT: Final = 1 << 53
 """Every double of this magnitude and more is integral, and may be the rounding of another integer."""
 
+_UNBOUNDED: Final = 1 << 62
 _INFINITE: Final = (float("inf"), float("-inf"))
 _OUT_OF_RANGE: Final = "is an integer outside the 64-bit range; send it as a string"
 _ROUNDED: Final = "is an integer of 2^53 or more, which a Struct rounds; send the field's `_json` twin or a string"
@@ -45,9 +46,19 @@ def parse_carefully(data: bytes, root: str) -> Any:
         raise PayloadInvalid("too_deep", root, at(root, f"is nested more than {MAX_DEPTH} deep")) from None
 
 
-def checked(value: Any, root: str, *, struct: bool) -> JSON:
-    """The checked copy of any value. Recurses no deeper than `MAX_DEPTH`. Raises `PayloadInvalid` with the path."""
-    return _Walk(root, struct).value(value, 0, None, None)
+def checked(value: Any, root: str, *, struct: bool = False, max_bytes: int = _UNBOUNDED) -> JSON:
+    """The checked copy of any value. Recurses no deeper than `MAX_DEPTH`. Raises `PayloadInvalid` with the path.
+
+    `max_bytes` ends the walk over a value whose text is certainly longer: one that shares its parts can be small in memory and endless as text.
+    """
+    return _Walk(root, struct, max_bytes).value(value, 0, None, None)
+
+
+def too_large(size: str, max_bytes: int, root: str) -> PayloadInvalid:
+    """The refusal of a payload over its limit (ruling L7); `size` says how large it is."""
+    return PayloadInvalid(
+        "too_large", root, at(root, f"is {size} bytes, the limit is {max_bytes:,}"), limit_bytes=max_bytes
+    )
 
 
 def at(path: str, message: str) -> str:
@@ -139,14 +150,21 @@ _decoder = json.JSONDecoder(
 class _Walk:
     """One checking walk. `parent` and `key` say where the value at hand sits; paths are tuples until an error formats one."""
 
-    __slots__ = ("_root", "_struct")
+    __slots__ = ("_max_bytes", "_room", "_root", "_struct")
 
-    def __init__(self, root: str, struct: bool) -> None:
+    def __init__(self, root: str, struct: bool, max_bytes: int) -> None:
         self._root = root
         self._struct = struct
+        self._max_bytes = max_bytes
+        self._room = max_bytes
 
     def value(self, value: Any, depth: int, parent: _Path, key: str | int | None) -> JSON:
         kind = type(value)
+        self._room -= (
+            1  # every value takes a character at least, with its separator two; what is cut short here is far too large
+        )
+        if self._room < 0:
+            raise too_large(f"more than {self._max_bytes:,}", self._max_bytes, self._root)
         if kind is str:
             return self._text(value, parent, key)
         if value is None or kind is bool:
@@ -175,10 +193,12 @@ class _Walk:
             fault = _text_fault(key)
             if fault is not None:
                 raise self._refused(fault[0], f"has a key that {fault[1]}", path, key)
+            self._room -= len(key)
             copy[key] = self.value(item, depth, path, key)
         return copy
 
     def _text(self, text: str, parent: _Path, key: str | int | None) -> str:
+        self._room -= len(text)
         fault = _text_fault(text)
         if fault is not None:
             raise self._refused(*fault, parent, key)

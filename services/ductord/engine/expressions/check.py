@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from cel_expr_python import cel
 
 from ductord.engine.expressions import wire
-from ductord.engine.expressions.environment import MEMBERS, STEP_MEMBERS, Site, environment
-from ductord.engine.expressions.reads import Facts, Read, facts
+from ductord.engine.expressions.environment import MEMBERS, STEP_MEMBERS, Site
+from ductord.engine.expressions.program import compile_source
+from ductord.engine.expressions.reads import Facts, Read
 from ductord.engine.suggest import suggestion
 from ductord.model.jsonvalue import storable
 from ductord.model.manifest import Expression
@@ -68,16 +69,17 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
         message = "expression holds a NUL character or a lone surrogate"
         return _refused(Fault("EXPRESSION_SYNTAX", message, max(source.find("\0"), 0)))
     try:
-        compiled = environment().compile(source)
-    except RuntimeError as error:
-        return _refused(*_compile_faults(str(error), source))
-    try:
-        checked = wire.read(compiled.serialize())
+        compiled = compile_source(source)
     except wire.Nested:
         return _refused(Fault("EXPRESSION_TOO_DEEP", "expression is nested too deep", 0))
-    offsets = {entry.key: _past_dot(source, entry.value) for entry in checked.source_info.positions}
-    found = facts(checked.expr)
-    faults = [*_language_faults(found, offsets, compiled, boolean), *_name_faults(found.reads, offsets, scope)]
+    except RuntimeError as error:
+        return _refused(*_compile_faults(str(error), source))
+    offsets = {node: _past_dot(source, offset) for node, offset in compiled.offsets.items()}
+    found = compiled.facts
+    faults = [
+        *_language_faults(found, offsets, compiled.type if boolean else None),
+        *_name_faults(found.reads, offsets, scope),
+    ]
     if any(not fault.warning for fault in faults):
         return Checked(None, tuple(faults))
     names = tuple(sorted({read.root for read in found.reads}))
@@ -130,15 +132,14 @@ def _start_of(name: str, source: str, offset: int) -> int:
     return start if start >= 0 else offset
 
 
-def _language_faults(found: Facts, offsets: Mapping[int, int], compiled: Any, boolean: bool) -> Iterable[Fault]:
+def _language_faults(found: Facts, offsets: Mapping[int, int], condition: Any) -> Iterable[Fault]:
     for node, message in found.faults:
         yield Fault("EXPRESSION_SYNTAX", message, offsets.get(node, 0))
     if found.nesting > MAX_NESTING:
         message = f"comprehensions are nested {found.nesting} deep, maximum is {MAX_NESTING}"
         yield Fault("EXPRESSION_TOO_DEEP", message, 0)
-    kind = compiled.return_type()
-    if boolean and kind != cel.Type.BOOL and kind != cel.Type.DYN:
-        yield Fault("NOT_BOOLEAN", f"a condition must be a bool, this is {kind.name().lower()}", 0)
+    if condition is not None and condition != cel.Type.BOOL and condition != cel.Type.DYN:
+        yield Fault("NOT_BOOLEAN", f"a condition must be a bool, this is {condition.name().lower()}", 0)
 
 
 def _name_faults(reads: Iterable[Read], offsets: Mapping[int, int], scope: Scope) -> Iterable[Fault]:

@@ -2,11 +2,9 @@
 
 There is one environment for all places, so that a program is the same wherever its text stands; a place is a set of names, and reading
 another one is told by name at publish. Additions to standard CEL: mixed arithmetic of int and double gives double (L5), and
-`default(value, fallback)` replaces a null.
+`default(value, fallback)` stands in for a null, and for a key that is missing on a path.
 """
 
-import math
-from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -30,6 +28,10 @@ MEMBERS: Final[dict[str, frozenset[str] | None]] = {
 
 STEP_MEMBERS: Final = frozenset({"output", "status", "error", "attempt"})
 """What `STEPS["ref"]` holds."""
+
+ARITHMETIC: Final = ("_+_", "_-_", "_*_", "_/_")
+"""The operators in which an int and a double may meet (L5)."""
+DEFAULT: Final = "default"
 
 _EVERYWHERE: Final = frozenset({"TRIGGER", "VARS", "STEPS", "RUN", "CONTEXT"})
 
@@ -60,40 +62,28 @@ def environment() -> Any:
 
 
 def _functions() -> list[Any]:
-    declared = [
-        cel.FunctionDecl(name, [_mixed(name, "int_double", operation), _mixed(name, "double_int", operation)])
-        for name, operation in _ARITHMETIC.items()
+    """Declared for the checker only: `rewrite` spells every call of them out before it runs."""
+    types = {"int": cel.Type.INT, "double": cel.Type.DOUBLE}
+    arithmetic = [
+        cel.FunctionDecl(
+            name,
+            [
+                cel.Overload(
+                    f"ductor_{name.strip('_')}_{first}_{second}",
+                    types["double"],
+                    [types[first], types[second]],
+                    False,
+                    _never,
+                )
+                for first, second in (("int", "double"), ("double", "int"))
+            ],
+        )
+        for name in ARITHMETIC
     ]
     dynamic = cel.Type.DYN
-    fallback = cel.Overload("default_dyn_dyn", dynamic, [dynamic, dynamic], False, _default)
-    return [*declared, cel.FunctionDecl("default", [fallback])]
+    fallback = cel.Overload("ductor_default", dynamic, [dynamic, dynamic], False, _never)
+    return [*arithmetic, cel.FunctionDecl(DEFAULT, [fallback])]
 
 
-def _mixed(name: str, order: str, operation: Callable[[float, float], float]) -> Any:
-    types = {"int": cel.Type.INT, "double": cel.Type.DOUBLE}
-    return cel.Overload(
-        f"ductor_{name.strip('_')}_{order}",
-        cel.Type.DOUBLE,
-        [types[part] for part in order.split("_")],
-        False,
-        lambda left, right: operation(float(left), float(right)),
-    )
-
-
-def _divided(left: float, right: float) -> float:
-    """IEEE division, as CEL divides two doubles: by zero it is infinite or NaN, which no output may then hold (L6)."""
-    if right:
-        return left / right
-    return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
-
-
-_ARITHMETIC: Final[dict[str, Callable[[float, float], float]]] = {
-    "_+_": lambda left, right: left + right,
-    "_-_": lambda left, right: left - right,
-    "_*_": lambda left, right: left * right,
-    "_/_": _divided,
-}
-
-
-def _default(value: Any, fallback: Any) -> Any:
-    return fallback if value is None else value
+def _never(*_: Any) -> Any:
+    raise AssertionError("an expression ran that was not rewritten")

@@ -6,9 +6,7 @@ expression is an `ExpressionError`, never a wrong value and never another except
 the caller did not load is the caller's mistake and raises `LookupError`.
 """
 
-import base64
-import datetime
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from cel_expr_python import cel
@@ -16,17 +14,18 @@ from cel_expr_python import cel
 from ductord.engine import templates
 from ductord.engine.expressions import meter, wire
 from ductord.engine.expressions.bindings import Bindings, bound, branches, followed
-from ductord.engine.expressions.environment import environment
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, ExpressionError
-from ductord.engine.expressions.reads import Key, facts
-from ductord.engine.expressions.rewrite import rewrite
-from ductord.model import jsonvalue
+from ductord.engine.expressions.program import compile_source
+from ductord.engine.expressions.reads import Key
+from ductord.engine.expressions.results import MAX_RESULT_BYTES, ResultTooLarge, json_of
 from ductord.model.errors import PayloadInvalid
 from ductord.model.jsonvalue import JSON
 from ductord.model.manifest import Expression, Manifest, Template
 
 _GIVEN_UP: Final = "Iteration budget exceeded"
 _MAX_CAUSE: Final = 300
+_FEW_READS: Final = 8
+"""Without a loop a value is no larger than what is read for it, each time that it is named."""
 
 
 def programs_for(manifest: Manifest) -> "Programs":
@@ -75,10 +74,19 @@ class Programs:
             assert parts is not None  # the caller saw the opening
         if len(parts) == 1 and parts[0].source is not None:
             return self._program(parts[0].source).run(bindings, steps)
-        return "".join(
-            part.text if part.source is None else _printed(self._program(part.source).run(bindings, steps), part.source)
-            for part in parts
-        )
+        pieces: list[str] = []
+        room = MAX_RESULT_BYTES
+        for part in parts:
+            piece = part.text
+            if part.source is not None:
+                piece = _printed(self._program(part.source).run(bindings, steps), part.source)
+            pieces.append(piece)
+            room -= len(piece)
+            if room < 0:
+                raise ExpressionError(
+                    string, f"its text is longer than {MAX_RESULT_BYTES:,} bytes", code=BUDGET_EXCEEDED
+                )
+        return "".join(pieces)
 
     def _program(self, source: str) -> "_Program":
         program = self._programs.get(source)
@@ -90,22 +98,21 @@ class Programs:
 class _Program:
     """One compiled source. `path`: root and keys where the whole expression is a constant path."""
 
-    __slots__ = ("_expression", "_metered", "_path", "_roots", "_source")
+    __slots__ = ("_loops", "_may_share", "_path", "_roots", "_runnable", "_source")
 
     def __init__(self, source: str) -> None:
         self._source = source
         try:
-            self._expression: Any = environment().compile(source)
-            checked = wire.read(self._expression.serialize())
+            compiled = compile_source(source)
         except (RuntimeError, wire.Nested) as error:
             # publish has compiled it: only another engine's language lets this happen
             raise ExpressionError(source, f"does not compile: {str(error)[:_MAX_CAUSE]}") from None
-        found = facts(checked.expr)
-        self._path: tuple[str, tuple[Key, ...]] | None = (found.path.root, found.path.keys) if found.path else None
-        self._roots = branches(found.reads)
-        self._metered = rewrite(checked)
-        if self._metered:
-            self._expression = environment().deserialize(wire.write(checked))
+        path = compiled.facts.path
+        self._path: tuple[str, tuple[Key, ...]] | None = (path.root, path.keys) if path is not None else None
+        self._roots = branches(compiled.facts.reads)
+        self._runnable = compiled.runnable
+        self._loops = compiled.loops
+        self._may_share = compiled.loops or len(compiled.facts.reads) > _FEW_READS
 
     def run(self, bindings: Bindings, steps: tuple[str, ...]) -> JSON:
         if self._path is not None:
@@ -113,29 +120,25 @@ class _Program:
             if found:
                 return value
         data = bound(self._roots, bindings, steps)
-        if self._metered:
+        if self._loops:
             meter.open_account()
         try:
-            result = self._expression.eval(data=data)
+            result = self._runnable.eval(data=data)
             kind = result.type()
-            value = result.plain_value()
-        except Exception as error:  # whatever binding raises is this expression's error, not the tick's (CE-07)
-            raise self._failed(str(error)) from None
-        if self._metered and meter.exceeded():
-            raise self._failed(_GIVEN_UP)
-        if kind == cel.Type.ERROR or kind == cel.Type.UNKNOWN:  # errors come back as values, with a truthy text (CE-02)
-            raise self._failed(str(value))
-        return self._carried(value)
-
-    def _carried(self, value: Any) -> JSON:
-        try:
-            return jsonvalue.normalise(value)
-        except PayloadInvalid:
-            pass
-        try:  # what is no JSON yet: times and durations become their proto JSON text, bytes base64
-            return jsonvalue.normalise(_as_json(value))
+            if self._loops and meter.exceeded():
+                raise self._failed(_GIVEN_UP)
+            if kind != cel.Type.ERROR and kind != cel.Type.UNKNOWN:
+                return json_of(result, may_share=self._may_share)
+            cause = str(result.plain_value())  # errors come back as values, with a truthy text (CE-02)
+        except ResultTooLarge as error:
+            raise ExpressionError(self._source, str(error), code=BUDGET_EXCEEDED) from None
         except PayloadInvalid as refused:
             raise ExpressionError(self._source, f"its value cannot be carried: {refused.message}") from None
+        except ExpressionError:
+            raise
+        except Exception as error:  # whatever binding raises is this expression's error, not the tick's (CE-07)
+            cause = str(error)
+        raise self._failed(cause)
 
     def _failed(self, cause: str) -> ExpressionError:
         if _GIVEN_UP in cause:
@@ -145,26 +148,6 @@ class _Program:
         if "regular expression" in shown:  # the pattern may be data
             shown = "invalid regular expression"
         return ExpressionError(self._source, shown[:_MAX_CAUSE])
-
-
-def _as_json(value: Any) -> Any:
-    """CEL's own values inside a result as JSON, by the proto JSON mapping."""
-    if isinstance(value, datetime.datetime):
-        return value.astimezone(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    if isinstance(value, datetime.timedelta):
-        seconds, micros = divmod(value // datetime.timedelta(microseconds=1), 1_000_000)
-        return (
-            f"{seconds}.{micros:06d}".rstrip("0").rstrip(".") + "s"
-            if value >= datetime.timedelta(0)
-            else f"-{_as_json(-value)}"
-        )
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_as_json(item) for item in value]
-    return value
 
 
 def _printed(value: JSON, source: str) -> str:

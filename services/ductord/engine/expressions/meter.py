@@ -1,113 +1,85 @@
-"""What one evaluation may spend, and the functions through which a rewritten expression pays (CE-05).
+"""What one evaluation may spend (CE-05, F6).
 
-The evaluator stops by itself after 10,000 iterations, but one iteration may copy or compare a megabyte. `rewrite` puts these functions where
-that can happen inside a comprehension. Units are elements, or 64 bytes of text: half a million of them take a fraction of a second. The
-count belongs to the thread, since evaluation neither awaits nor calls back into itself.
+The evaluator stops by itself after 10,000 iterations, but one iteration may copy, search or compare a megabyte. So every loop of a rewritten
+expression asks here whether it may go on, and what makes larger values inside a loop pays for their size. Time is the processor time of the
+evaluating thread: a busy machine or a stopped process takes nothing from it. Both budgets are far more than an honest expression needs; no
+decision depends on how fast a machine is, except that work without end is given up.
+
+The functions take no argument and give a constant on purpose: the evaluator's bridge to Python never releases what passes through it.
 """
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from cel_expr_python import cel
 
-BUDGET: Final = 500_000
-_BYTES_PER_UNIT: Final = 64
-
-NEW: Final = "@ductor_new"
-PUSH: Final = "@ductor_push"
-TAKE: Final = "@ductor_take"
-WEIGH: Final = "@ductor_weigh"
-CHARGE: Final = "@ductor_charge"
-SIZED: Final = "@ductor_sized"
-
-
-class Spent(Exception):
-    """The budget is gone. Its text shows up in no message: `exceeded()` is asked instead."""
+BUDGET_S: Final = 0.5
+BUDGET_BYTES: Final = 64 << 20
+FREE: Final = 1 << 10
+"""Bytes that cost nothing beside the iteration itself."""
+PRICES: Final = tuple(range(11, 25))
+"""Exponents of two: what can be paid at once."""
+TICK: Final = "@ductor_tick"
+_TICKS_PER_LOOK: Final = 16
 
 
 class _Account(threading.local):
-    def __init__(self) -> None:
-        self.left = BUDGET
-        self.lists: dict[int, list[Any]] = {}
-        self.handles = 0
+    deadline = 0.0
+    ticks = 0
+    bytes_left = 0
+    exceeded = False
 
 
 _account: Final = _Account()
 
 
 def open_account() -> None:
-    """Begin one evaluation: the whole budget is there, no list is being built."""
-    _account.left = BUDGET
-    _account.lists.clear()
-    _account.handles = 0
+    """Begin one evaluation with the whole budget."""
+    _account.deadline = time.thread_time() + BUDGET_S
+    _account.ticks = 0
+    _account.bytes_left = BUDGET_BYTES
+    _account.exceeded = False
 
 
 def exceeded() -> bool:
-    """Whether the evaluation since `open_account` ran out; also when the expression went on without the refused value."""
-    return _account.left < 0
+    """Whether the evaluation since `open_account` was given up, also when the expression went on without the refused value."""
+    return _account.exceeded
+
+
+def pay_name(exponent: int) -> str:
+    """The function that pays for two to the `exponent` bytes."""
+    return f"@ductor_pay_{exponent}"
 
 
 def functions() -> list[Any]:
-    """The declarations for the environment. Authors cannot write these names: `@` is no CEL letter."""
-    dynamic, integer = cel.Type.DYN, cel.Type.INT
-    signatures: list[tuple[str, Any, list[Any], Any]] = [
-        (NEW, integer, [], _new),
-        (PUSH, integer, [integer, dynamic], _push),
-        (TAKE, cel.Type.List(dynamic), [integer], _take),
-        (WEIGH, dynamic, [dynamic], _weigh),
-        (CHARGE, cel.Type.BOOL, [integer], _charge),
-        (SIZED, integer, [integer], _sized),
-    ]
+    """The declarations for the environment. Authors cannot write the names: `@` is no letter of CEL."""
+    calls: dict[str, Callable[[], bool]] = {TICK: _tick} | {pay_name(n): _payment(1 << n) for n in PRICES}
     return [
-        cel.FunctionDecl(name, [cel.Overload(f"{name}_1", returns, takes, False, call)])
-        for name, returns, takes, call in signatures
+        cel.FunctionDecl(name, [cel.Overload(f"{name}_0", cel.Type.BOOL, [], False, call)])
+        for name, call in calls.items()
     ]
 
 
-def _pay(units: int) -> None:
-    _account.left -= units
-    if _account.left < 0:
-        raise Spent
-
-
-def _weight(value: Any) -> int:
-    if isinstance(value, str | bytes | bytearray):
-        return 1 + len(value) // _BYTES_PER_UNIT
-    if isinstance(value, dict):
-        return 1 + sum(1 + _weight(item) for item in value.values())
-    if isinstance(value, list):
-        return 1 + sum(_weight(item) for item in value)
-    return 1
-
-
-def _new() -> int:
-    _pay(1)
-    _account.handles += 1
-    _account.lists[_account.handles] = []
-    return _account.handles
-
-
-def _push(handle: int, value: Any) -> int:
-    _pay(_weight(value))
-    _account.lists[handle].append(value)
-    return handle
-
-
-def _take(handle: int) -> list[Any]:
-    return _account.lists.pop(handle)
-
-
-def _weigh(value: Any) -> Any:
-    _pay(_weight(value))
-    return value
-
-
-def _charge(units: int) -> bool:
-    _pay(units)
+def _tick() -> bool:
+    """True; raises once the time is up, and from then on."""
+    _account.ticks += 1
+    if _account.exceeded or (_account.ticks % _TICKS_PER_LOOK == 0 and time.thread_time() > _account.deadline):
+        _give_up()
     return True
 
 
-def _sized(size: int) -> int:
-    """The size of something that was counted: a text's code points are, at half a millisecond a megabyte."""
-    _pay(size >> 10)
-    return size
+def _payment(price: int) -> Callable[[], bool]:
+    def pay() -> bool:
+        _account.bytes_left -= price
+        if _account.bytes_left < 0:
+            _give_up()
+        return True
+
+    return pay
+
+
+def _give_up() -> None:
+    _account.exceeded = True
+    raise TimeoutError

@@ -5,11 +5,10 @@ every step that may be read at all. Reads decide which outputs are loaded and bo
 walk does not recognise counts as reading the whole root.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ductord.engine.expressions.environment import MEMBERS
-
-INDEX: Final = "_[_]"
+from ductord.engine.expressions.tree import INDEX
 
 Key = str | int
 
@@ -36,7 +35,7 @@ def facts(expr: Any) -> Facts:
     """What an `Expr` message reads and does."""
     walk = _Walk()
     walk.visit(expr, frozenset(), 0)
-    whole = _path(expr)
+    whole = path_of(expr)
     is_path = whole is not None and whole.root in MEMBERS
     return Facts(tuple(walk.reads), whole if is_path else None, walk.nesting, tuple(walk.faults))
 
@@ -49,7 +48,7 @@ class _Walk:
 
     def visit(self, expr: Any, shadowed: frozenset[str], nesting: int) -> None:
         """`shadowed`: names that a comprehension around this node has bound anew."""
-        read = _path(expr, through_has=True)
+        read = path_of(expr, through_has=True)
         if read is not None:
             if read.root in MEMBERS and read.root not in shadowed:
                 self.reads.append(read)
@@ -92,7 +91,7 @@ class _Walk:
             self.faults.append((expr.id, "a string holds a NUL character"))
 
 
-def _path(expr: Any, *, through_has: bool = False) -> Read | None:
+def path_of(expr: Any, *, through_has: bool = False) -> Read | None:
     """The constant path that an expression is: `ROOT.a["b"][0]`. With `through_has`, `has(ROOT.a)` counts as reading it."""
     keys: list[Key] = []
     ids: list[int] = []

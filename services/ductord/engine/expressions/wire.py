@@ -25,7 +25,22 @@ _SCALARS: Final = {
 _MESSAGES: Final[dict[str, dict[int, str]]] = {
     "CheckedExpr": {3: "type_map *TypeEntry", 4: "expr Expr", 5: "source_info SourceInfo"},
     "TypeEntry": {1: "key int64", 2: "value Type"},
-    "Type": {3: "primitive int32", 5: "well_known int32"},
+    "Type": {
+        1: "dyn |Part",
+        2: "null |int32",
+        3: "primitive |int32",
+        4: "wrapper |int32",
+        5: "well_known |int32",
+        6: "list_type |Part",
+        7: "map_type |Part",
+        8: "function |Part",
+        9: "message_type |string",
+        10: "type_param |string",
+        11: "type |Part",
+        12: "error |Part",
+        14: "abstract_type |Part",
+    },
+    "Part": {},
     "SourceInfo": {4: "positions *PositionEntry"},
     "PositionEntry": {1: "key int64", 2: "value int32"},
     "Expr": {
@@ -72,7 +87,7 @@ def _declared() -> Any:
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         if any("|" in declaration for declaration in fields.values()):
-            message.oneof_decl.add(name="kind")
+            message.oneof_decl.add(name="type_kind" if name == "Type" else "kind")
         for number, declaration in fields.items():
             field_name, type_name = declaration.split()
             repeated = "*" in type_name
