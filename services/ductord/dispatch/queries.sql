@@ -131,7 +131,8 @@ select array(select distinct o.tier from ordered o) as tiers,
                order by a.due_time limit 1
            ) n
        ) end as next_due_ms, c.*
-from (values (1)) as always left join claimed c on true;
+from (values (1)) as always left join claimed c on true
+order by array_position(array['critical', 'standard', 'bulk'], c.tier), c.waited_ms desc;
 
 -- name: due
 -- Which of the waiting filters have work: rows of (filter number, queue, action, tenant or null). One statement for all of them, a few index probes each.
