@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -170,9 +171,39 @@ def test_a_wide_join_is_not_scanned_whole_for_every_arrival() -> None:
     assert _lines(wide, _after(wide, "s1"), "s2") == _lines(narrow, _after(narrow, "s1"), "s2")
 
 
-def test_every_step_type_that_is_supported_has_its_file() -> None:
+def test_a4_a_report_of_an_earlier_attempt_changes_nothing() -> None:
+    """The outcome of attempt 1 was lost and the task made again; what attempt 1 says after all is put away."""
+    manifest = _manifest(1, [])
+    lost = AttemptReport(step_ref="s0", attempt=1, outcome=Outcome.LOST, report_time=START)
+    run = _decided(manifest, _decided(manifest, None).run, reports=(lost,)).run
+    assert not _decided(manifest, run, reports=(_report("s0"),)).events
+    assert _decided(manifest, run, reports=(_report("s0", 2),)).events
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.SUCCEEDED])
+def test_a_report_that_is_shown_twice_at_once_counts_once(outcome: Outcome) -> None:
+    """Invariant 3, within one tick."""
+    manifest = _manifest(2, [(0, 1)])
+    run = _decided(manifest, None).run
+    report = AttemptReport(step_ref="s0", attempt=1, outcome=outcome, report_time=START)
+    once, twice = (_decided(manifest, run, reports=(report,) * n) for n in (1, 2))
+    assert twice.events == once.events
+
+
+def test_a_step_type_is_a_file_a_line_an_enum_value_and_a_story() -> None:
+    """What a new step type consists of is held together here."""
+    root = Path(__file__).parents[2]
+    files = {path.stem for path in (root / "services/ductord/engine/steps").glob("*.py")} - {"__init__", "kind"}
+    assert files == {str(step_type) for step_type in SUPPORTED}
+    contract = "".join(path.read_text() for path in (root / "proto").rglob("*.proto"))
+    stories = "".join(path.read_text() for path in (root / "tests/scenarios").glob("*.txt"))
+    for step_type in StepType:
+        assert f" STEP_TYPE_{step_type.name} = " in contract
     for step_type, kind in SUPPORTED.items():
         assert kind.start.__module__ == f"ductord.engine.steps.{step_type}"
+        assert step_type is StepType.ACTION or f"type={step_type}" in stories, (
+            "an action is what a story's step is unless told"
+        )
 
 
 def test_what_is_worked_out_for_a_manifest_dies_with_it() -> None:

@@ -5,6 +5,7 @@ a fact twice changes nothing; the order of concurrent results does not matter un
 twice; an open run has something it waits for.
 """
 
+import os
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -35,9 +36,18 @@ from tests.engine.graphs import Fate, fates, manifests, reported
 from tests.support.rows import Attempt, Rows
 from tests.support.world import START
 
-_QUICK = settings(
-    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+_FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))
+"""`DUCTOR_LAWS=50 pytest tests/engine/test_laws.py` searches fifty times as long, each time elsewhere; the gate always looks at the same runs."""
+
+
+def _search(examples: int) -> settings:
+    return settings(
+        max_examples=examples * _FACTOR,
+        derandomize=_FACTOR == 1,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
 
 
 def _rows(manifest: Manifest) -> Rows:
@@ -196,7 +206,7 @@ def _left_as_ruled(manifest: Manifest, index: int, run: Run) -> None:
             assert dead <= {"F"}
 
 
-@settings(_QUICK, max_examples=600)
+@_search(600)
 @given(manifest=manifests(), data=st.data())
 def test_laws_hold_in_any_life_of_any_graph(manifest: Manifest, data: st.DataObject) -> None:
     life = _Life(manifest)
@@ -224,7 +234,7 @@ def test_laws_hold_in_any_life_of_any_graph(manifest: Manifest, data: st.DataObj
     assert not decision.events, "a terminal run stays (invariant 2)"
 
 
-@settings(_QUICK, max_examples=300)
+@_search(300)
 @given(
     manifest=manifests((FailPolicy.RUN_ALL,), joins=(Join.ALL,)),
     seeds=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)),
@@ -256,7 +266,7 @@ def test_the_order_of_concurrent_results_does_not_change_final_statuses(
     assert lived(seeds[0]) == lived(seeds[1])
 
 
-@settings(_QUICK, max_examples=100)
+@_search(100)
 @given(manifest=manifests(tuple(FailPolicy)))
 def test_a_run_without_trouble_runs_every_step_that_its_edges_reach(manifest: Manifest) -> None:
     """No failure and no condition: every step with a success or done way in runs, exactly once."""

@@ -74,8 +74,8 @@ def _cleanup(tick: Tick, failing: list[int]) -> list[int]:
 def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool) -> None:
     """Stop: skip what has not begun, except `kept`; cancel what nobody works on; with `ask`, ask what is at work to stop within the grace."""
     nodes = tick.work.nodes
-    at_work = [i for i, node in enumerate(nodes) if _at_work(tick, i, node)] if ask else []
-    if at_work:
+    asked = [i for i, node in enumerate(nodes) if _at_work(tick, i, node) and not node.cancelling] if ask else []
+    if asked:
         stop = replace(stop, deadline=tick.after(tick.limits.stop_grace_ms))
     tick.emit(RunStopping(stop=stop))
     for index, node in enumerate(nodes):
@@ -92,12 +92,11 @@ def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool) -> None:
             elif attempts.held(tick, node):
                 attempts.close(tick, index, Outcome.REVOKED)
                 exits.cancel(tick, index, node.fault)
-    for index in at_work:
-        if not nodes[index].cancelling:
-            ref = tick.manifest.steps[index].ref
-            tick.emit(NodeCancelRequested(step_ref=ref))
-            tick.do(RequestCancel(step_ref=ref, attempt=nodes[index].attempt))
-    if at_work and stop.deadline is not None:
+    for index in asked:
+        ref = tick.manifest.steps[index].ref
+        tick.emit(NodeCancelRequested(step_ref=ref))
+        tick.do(RequestCancel(step_ref=ref, attempt=nodes[index].attempt))
+    if asked and stop.deadline is not None:
         tick.do(SetTimer(kind=TimerKind.STOP_GRACE, due_time=stop.deadline))
 
 
