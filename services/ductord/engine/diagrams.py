@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import TypeVar
 
 from ductord.engine.transitions import NODE, RUN
 from ductord.model.enums import NodeStatus, RunStatus
+
+Status = TypeVar("Status", bound=StrEnum)
 
 _HEAD = """\
 # State machines
@@ -22,9 +25,9 @@ def document() -> str:
     )
 
 
-def _section(title: str, first: StrEnum, table: Mapping[StrEnum, Mapping[type, Iterable[StrEnum]]]) -> list[str]:
+def _section(title: str, first: Status, table: Mapping[Status, Mapping[type, Iterable[Status]]]) -> list[str]:
     lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
-    ends: set[StrEnum] = set()
+    ends: set[Status] = set()
     for status, row in table.items():
         for event, targets in row.items():
             ends.update(targets)
