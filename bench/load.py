@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
-from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 
 from bench.usage import cpu_seconds, memory_mb
+from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from tests.support.api import Api, chain
 from tests.support.stack import Stack
 

@@ -1,5 +1,6 @@
 """The graphs of a chaos run: chains, diamonds, fans, try/catch, choices, random layers. Every step calls the recorder, so that each leaves a trace outside."""
 
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +31,7 @@ def mixed(url: str, seed: int) -> Iterator[dict[str, Any]]:
     yield {
         "family_slug": "chain",
         "steps": [_step(ref, url, "/flaky" if i % 2 else "/ok") for i, ref in enumerate(refs)],
-        "edges": [_edge(a, b) for a, b in zip(refs, refs[1:], strict=False)],
+        "edges": [_edge(a, b) for a, b in itertools.pairwise(refs)],
     }
     yield {
         "family_slug": "diamond",
@@ -61,7 +62,7 @@ def mixed(url: str, seed: int) -> Iterator[dict[str, Any]]:
     }
     layers = [[f"l{depth}_{i}" for i in range(chance.randint(1, 4))] for depth in range(5)]
     edges = []
-    for above, below in zip(layers, layers[1:], strict=False):
+    for above, below in itertools.pairwise(layers):
         for ref in below:
             edges += [_edge(source, ref) for source in chance.sample(above, chance.randint(1, len(above)))]
     yield {

@@ -2,8 +2,13 @@
 
 from typing import Any
 
+from hypothesis import settings
+
 from ductord.engine.compile import CompileResult, compile_definition
 from ductord.engine.document import read_document
+
+law = settings(deadline=None, derandomize=True)
+"""How property tests of the language run: the same examples every time, on a machine however busy."""
 
 HELLO_WORLD = """\
 type: workflow_definition

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ductord.engine.compile import compile_definition, manifest_hash
@@ -16,7 +16,7 @@ from ductord.model import manifest as manifests
 from ductord.model.enums import FailPolicy, Join, OnError, Tier
 from ductord.model.manifest import Manifest
 from tests.graphs import layered, workflow_graphs
-from tests.language.documents import HELLO_WORLD, compiled, definition, edge, step
+from tests.language.documents import HELLO_WORLD, compiled, definition, edge, law, step
 
 
 def manifest_of(tree: Any) -> Manifest:
@@ -171,8 +171,8 @@ def doors(tree: dict[str, Any]) -> list[dict[str, Any]]:
     return [read.definition for read in texts if read.definition is not None]
 
 
+@law
 @given(st.integers(0, 10_000))
-@settings(max_examples=30)
 def test_one_definition_has_one_hash_whatever_order_and_door(seed: int) -> None:
     expected = manifest_hash(manifest_of(RICH))
     tree = shuffled(RICH, random.Random(seed))
@@ -196,6 +196,7 @@ free_json = st.recursive(
 )
 
 
+@law
 @given(free_json, st.integers(0, 1000))
 def test_free_json_survives_every_door(args: Any, seed: int) -> None:
     """Whatever args hold: YAML out and in again, JSON, another key order: the same values, the same hash (YM-01)."""

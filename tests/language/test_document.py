@@ -15,6 +15,7 @@ from ductord.engine.positions import Place
 from ductord.engine.yamltext import read_yaml
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
+from tests.language.documents import law
 
 Door = Literal["yaml", "json"]
 
@@ -225,6 +226,7 @@ values = st.recursive(
 )
 
 
+@law
 @given(values, st.sampled_from([None, 2]), st.booleans())
 def test_json_reads_alike_at_every_door(value: Any, indent: int | None, ascii_only: bool) -> None:
     """A JSON text means the same to the request's parser, to the file's and to YAML (which JSON is a subset of)."""
@@ -236,6 +238,7 @@ def test_json_reads_alike_at_every_door(value: Any, indent: int | None, ascii_on
     assert read_json(text).value == normal
 
 
+@law
 @given(st.text('{}[]:,"\\ \n0123456789.eE-+trufalsn/x', max_size=24))
 def test_the_two_json_readers_accept_the_same_texts(text: str) -> None:
     try:
@@ -248,6 +251,7 @@ def test_the_two_json_readers_accept_the_same_texts(text: str) -> None:
         assert read.value == expected
 
 
+@law
 @given(st.text(max_size=40) | st.text("-:[]{}&*!|>'\"%#? \n\tab01", max_size=40))
 def test_no_text_raises(text: str) -> None:
     read_document(text)

@@ -12,7 +12,7 @@ from ductord.engine.document import read_document
 from ductord.engine.export import export_yaml, json_schema, mermaid
 from ductord.model.jsonvalue import normalise
 from ductord.model.schemas import Schema
-from tests.language.documents import HELLO_WORLD, compiled, definition, edge, step
+from tests.language.documents import HELLO_WORLD, compiled, definition, edge, law, step
 from tests.language.test_compile import RICH
 
 
@@ -62,6 +62,7 @@ json_trees = st.recursive(
 )
 
 
+@law
 @given(json_trees)
 def test_any_json_comes_back_ym_01(value: Any) -> None:
     tree = definition(step("a", args={"v": value}))

@@ -15,6 +15,7 @@ from ductord.engine.expressions import Bindings, ExpressionError, Programs, prog
 from ductord.engine.expressions.environment import environment
 from ductord.model.jsonvalue import normalise
 from ductord.model.manifest import Expression, Manifest, Template
+from tests.language.documents import law
 
 MANIFEST = Manifest(format_version=1, engine_level=1, family_slug="f", steps=())
 
@@ -249,6 +250,7 @@ json_values = st.recursive(
 operands = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from([0.5, 2.0, -1.5, "", "a", [], [1], {}])
 
 
+@law
 @given(st.sampled_from("+-*/"), operands, operands, st.booleans())
 def test_an_int_and_a_double_meet_as_doubles_and_nothing_else_changes_l5(
     operator: str, a: Any, b: Any, looped: bool
@@ -345,6 +347,7 @@ FOLDS = [
 
 
 @pytest.mark.parametrize("fold", FOLDS)
+@law
 @given(items=st.lists(json_values, max_size=4))
 def test_rewriting_changes_no_meaning(fold: str, items: list[Any]) -> None:
     source = fold.replace("X", "TRIGGER.payload")

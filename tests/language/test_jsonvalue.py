@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
+from tests.language.documents import law
 
 
 def refusal(text: str | bytes, **options: Any) -> tuple[str, str]:
@@ -154,6 +155,7 @@ json_values = st.recursive(
 )
 
 
+@law
 @given(json_values, st.booleans(), st.sampled_from([None, 2]))
 def test_both_gears_agree_and_what_is_written_reads_the_same(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -167,6 +169,7 @@ def test_both_gears_agree_and_what_is_written_reads_the_same(value: Any, ascii_o
 member_lists = st.lists(st.tuples(st.sampled_from(["a", "b", ":", "\\u003a"]), json_values), max_size=4)
 
 
+@law
 @given(member_lists, st.booleans())
 def test_a_duplicate_key_is_never_swallowed(members: list[tuple[str, Any]], nested: bool) -> None:
     text = "{" + ",".join(f'"{key}":{json.dumps(value)}' for key, value in members) + "}"

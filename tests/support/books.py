@@ -80,9 +80,10 @@ class Books:
         input_: str = "{}",
         wake: bool = True,
         subject: tuple[str, str] = ("", ""),
+        run_id: str | None = None,
     ) -> str:
         """A run start and its wake-up, as trigger writes them; the run id."""
-        run_id = new_id()
+        run_id = run_id or new_id()
         await self.owner.execute(
             "insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, input,"
             " root_run_id, journey_id, subject_type, subject_id) values ($1, $2, $3, $3, 1, 'chain', $3, $4, $2, $2, $5, $6)",

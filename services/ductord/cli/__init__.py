@@ -14,6 +14,7 @@
 | `texts`       | definition files as texts; their faults as `file:line:column: message`                                 |
 | `triggering`  | `trigger`                                                                                              |
 | `runs`        | `run list`, `run show`                                                                                 |
+| `history`     | a run's events as lines                                                                                |
 | `watching`    | `run watch`: polling a run and telling what is new                                                     |
 | `drawing`     | a run's graph as a live table                                                                          |
 | `roster`      | the services by name                                                                                   |

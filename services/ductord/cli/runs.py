@@ -11,9 +11,10 @@ from ductor.workflow.v1 import run_pb2 as model
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli.client import Client, Connection, connected, pages
 from ductord.cli.ending import DONE, MISUSED, CommandFailed
+from ductord.cli.history import event_line
 from ductord.cli.output import compact, dumped, facts, print_json, status_text, table
 from ductord.cli.output import show as show_line
-from ductord.cli.words import local, moment, number, pair, plain, span, word
+from ductord.cli.words import local, number, pair, plain, span, word
 
 EXACT = common.PAYLOAD_FORMAT_JSON
 EVERYTHING = 1_000_000
@@ -138,21 +139,6 @@ def remark(node: model.StepState, now: Any = None) -> str:
         wait = (node.retry_time.ToDatetime() - now.ToDatetime()).total_seconds()
         return f"retry in {max(wait, 0):.1f} s{'; ' + error if error else ''}"
     return error
-
-
-def event_line(entry: model.TimelineEntry) -> str:
-    """An event of a run's history on one line."""
-    parts = [
-        moment(entry.event_time)[11:23],
-        f"{entry.seq:>4}",
-        f"{entry.step_ref or '·':<20}",
-        entry.type.replace("_", " "),
-    ]
-    if entry.HasField("attempt"):
-        parts.append(f"#{entry.attempt}")
-    detail = plain(entry)["detail"] or {}
-    parts += [f"{key}={value if isinstance(value, str) else compact(value)}" for key, value in detail.items()]
-    return " ".join(parts)
 
 
 def _row(run: model.RunSummary) -> list[str | Text]:

@@ -14,8 +14,9 @@ from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli import drawing
 from ductord.cli.client import Client, Connection, connected
 from ductord.cli.ending import DONE, FAILED, CommandFailed
+from ductord.cli.history import event_line
 from ductord.cli.output import compact, print_json, say, show
-from ductord.cli.runs import EXACT, event_line, fault_text, run_status, steps_of
+from ductord.cli.runs import EXACT, fault_text, run_status, steps_of
 from ductord.cli.words import plain
 from ductord.model.enums import RunStatus
 from ductord.model.errors import Refusal
