@@ -74,7 +74,7 @@ class Running:
 
 
 class Actions:
-    """The actions of a worker. `extra` adds to the built-in ones or replaces them."""
+    """The actions of a worker by name. Args of a built-in name are held against its schema; `payload_max_bytes` bounds an output (L7)."""
 
     def __init__(self, actions: Mapping[str, Action], *, payload_max_bytes: int) -> None:
         self._actions = dict(actions)
