@@ -203,6 +203,16 @@ def test_suggestions_for_what_is_misspelt() -> None:
     assert "did you mean `success`?" in message(definition(edges=[edge("a", "b", "succes")]))
 
 
+def test_without_a_text_columns_count_in_the_expression_ce_04() -> None:
+    tree = definition(step("a"), step("b", run_if="true &&\n foo(1)", args={"x": "v=${{ nope }}"}), titel=1)
+    found = [(v.code, v.path, v.line, v.column, v.step_ref) for v in compile_definition(tree).errors]
+    assert found == [
+        ("UNKNOWN_FIELD", "titel", None, None, None),
+        ("UNKNOWN_NAME", "steps[1].run_if", 2, 2, "b"),
+        ("UNKNOWN_NAME", "steps[1].args.x", 1, 7, "b"),
+    ]
+
+
 def test_a_cycle_is_named() -> None:
     tree = definition(
         *(step(ref) for ref in "xabcy"),

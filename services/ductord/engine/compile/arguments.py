@@ -37,7 +37,8 @@ def judge_action(step: StepDefinition, number: int, actions: ActionCatalog, find
     info = actions.get(step.action)
     if info is None:
         if step.queue is None:
-            message = f"no action is named `{step.action}`{suggestion(step.action, actions)}; remote workers bring it: name their `queue`"
+            hint = suggestion(step.action, actions) or "; an action of remote workers needs the `queue` that they poll"
+            message = f"no action is named `{step.action}`{hint}"
             findings.add("UNKNOWN_ACTION", message, (*path, "action"))
         return
     args: dict[str, Any] = step.args or {}

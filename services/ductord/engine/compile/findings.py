@@ -29,9 +29,15 @@ class Findings:
         self._put(code, message, path, place, warning)
 
     def add_inside(self, code: str, message: str, path: Path, text: str, offset: int, *, warning: bool = False) -> None:
-        """A violation at the character `offset` of the string `text` at `path`."""
-        place = self._positions.inside(path, text, offset) if self._positions is not None else None
-        self._put(code, message, path, place, warning)
+        """A violation at the character `offset` of the string `text` at `path`. Without a document's text, line and column count in the string."""
+        if self._positions is not None:
+            place = self._positions.inside(path, text, offset)
+            self._put(code, message, path, place, warning)
+            return
+        before = text[:offset]
+        self._put(
+            code, message, path, Place(before.count("\n") + 1, offset - before.rfind("\n")), warning, ordered=False
+        )
 
     def written(self, path: Path) -> str:
         """The value at `path` as the text spells it; empty where no text is known."""
@@ -47,8 +53,10 @@ class Findings:
         ordered = sorted(range(len(self._found)), key=lambda number: (*self._order[number], number))
         return tuple(self._found[number] for number in ordered)
 
-    def _put(self, code: str, message: str, path: Path, place: Place | None, warning: bool) -> None:
-        self._order.append((place.line, place.column) if place is not None else (0, 0))
+    def _put(
+        self, code: str, message: str, path: Path, place: Place | None, warning: bool, *, ordered: bool = True
+    ) -> None:
+        self._order.append((place.line, place.column) if place is not None and ordered else (0, 0))
         self._found.append(
             Violation(
                 code=code,
