@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text as Line
 
 from ductord.cli.ending import DONE, FAILED, CommandFailed
-from ductord.cli.output import print_json, show
+from ductord.cli.output import counted, print_json, show
 from ductord.cli.texts import Text, read, told
 from ductord.engine.compile import compile_definition, manifest_hash
 from ductord.engine.document import read_document
@@ -54,8 +54,8 @@ async def validate(names: Sequence[str], *, as_json: bool) -> int:
         for result in results:
             told(result.text.name, result.violations, sys.stdout)
             if result.manifest is not None:
-                count = len(result.manifest.steps)
-                summary = f"{result.manifest.family_slug}, {count} step{'s' if count > 1 else ''}, {len(result.manifest.edges)} edges"
+                steps, edges = len(result.manifest.steps), len(result.manifest.edges)
+                summary = f"{result.manifest.family_slug}, {counted(steps, 'step')}, {counted(edges, 'edge')}"
                 show(Line.assemble((f"{result.text.name}: ", "bold"), ("valid", "bold green"), f"  {summary}"))
     return DONE if all(result.valid for result in results) else FAILED
 
