@@ -1,19 +1,15 @@
-"""What all tests share: one embedded Postgres per test process and, per test, a database cloned from a migrated template."""
+"""What all tests share: one Postgres per test process and, per test, a database cloned from a migrated template."""
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.ids import new_id
 from ductord.db.migrate import migrate
+from tests.support.servers import Server, test_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 class Database:
     """A migrated database of one test. `dsn(role)` logs in as a service's role; `owner` owns the schema and bypasses nothing by accident."""
 
-    server: EmbeddedPostgres
+    server: Server
     name: str
 
     @property
@@ -38,37 +34,39 @@ class Database:
         return self.server.dsn(self.name, f"ductor_{role}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The server of this test process and its migrated template."""
+
+    server: Server
+    template: str
+
+    @contextmanager
+    def database(self) -> Iterator[Database]:
+        """A fresh migrated database, dropped afterwards."""
+        name = f"t_{new_id().replace('-', '')}"
+        self.server.sql(f'create database "{name}" template "{self.template}" strategy file_copy')
+        try:
+            yield Database(server=self.server, name=name)
+        finally:
+            self.server.sql(f'drop database if exists "{name}" with (force)')
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    """A server for this test process, in a directory of its own; fsync is off (tests that need it start their own)."""
-    folder = Path(tempfile.mkdtemp(prefix="ductor-test-"))
-    os.chmod(folder, 0o711)
-    server = EmbeddedPostgres(
-        folder,
-        settings={"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "150"},
-    )
-    server.start()
-    try:
-        asyncio.run(migrate(server.dsn("ductor")))
-        yield server
-    finally:
-        server.stop(immediate=True)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def cloned(server: EmbeddedPostgres) -> Iterator[Database]:
-    """A fresh migrated database, cloned from the template and dropped afterwards."""
-    name = f"t_{new_id().replace('-', '')}"
-    server.sql(f'create database "{name}" template ductor strategy file_copy')
-    try:
-        yield Database(server=server, name=name)
-    finally:
-        server.sql(f'drop database if exists "{name}" with (force)')
+def postgres() -> Iterator[Cluster]:
+    """A server for this test process (`tests.support.servers`)."""
+    with test_server() as server:
+        template = f"template_{new_id().replace('-', '')}"
+        server.sql(f'create database "{template}"')
+        try:
+            asyncio.run(migrate(server.dsn(template)))
+            yield Cluster(server=server, template=template)
+        finally:
+            server.sql(f'drop database if exists "{template}" with (force)')
 
 
 @pytest.fixture
-def database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+def database(postgres: Cluster) -> Iterator[Database]:
     """A database of this test alone."""
-    with cloned(postgres) as fresh:
+    with postgres.database() as fresh:
         yield fresh

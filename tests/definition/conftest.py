@@ -3,7 +3,7 @@
 One service per test module, a tenant of its own per test: tests cannot see each other, which is itself what row-level security promises.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import asyncpg
@@ -11,23 +11,18 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.ids import new_id
 from ductord.definition.service import SERVICE
-from tests.conftest import Database
+from tests.conftest import Cluster, Database
 from tests.definition.client import Definitions
 from tests.support.edges import serving
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def module_database(postgres: EmbeddedPostgres) -> AsyncIterator[Database]:
-    """A migrated database of one test module."""
-    name = f"t_{new_id().replace('-', '')}"
-    admin = await asyncpg.connect(postgres.dsn("postgres"))
-    await admin.execute(f'create database "{name}" template ductor strategy file_copy')
-    yield Database(server=postgres, name=name)
-    await admin.execute(f'drop database if exists "{name}" with (force)')
-    await admin.close()
+@pytest.fixture(scope="module")
+def module_database(postgres: Cluster) -> Iterator[Database]:
+    """A database that the tests of a module share."""
+    with postgres.database() as database:
+        yield database
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -6,18 +6,17 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.pool import open_pool
-from tests.conftest import Database, cloned
+from tests.conftest import Cluster, Database
 from tests.scenarios.test_scenarios import STORIES
 from tests.support.postgres_world import PostgresWorld
 from tests.support.story import play, read
 
 
 @pytest.fixture(scope="module")
-def shared_database(postgres: EmbeddedPostgres) -> Iterator[Database]:
+def shared_database(postgres: Cluster) -> Iterator[Database]:
     """One database for all stories, emptied before each: cloning one for every story would take longer than playing it."""
-    with cloned(postgres) as database:
+    with postgres.database() as database:
         yield database
 
 

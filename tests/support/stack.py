@@ -24,6 +24,9 @@ from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.migrate import migrate
 
 TENANT = "chaos"
+SERVE = ("ductord.cli", "serve")
+_ROOT = Path(__file__).resolve().parents[2]
+_EAGER = [(f"grpc.{name}_reconnect_backoff_ms", 50) for name in ("initial", "min", "max")]
 
 
 def free_port() -> int:
@@ -35,13 +38,24 @@ def free_port() -> int:
 
 
 class Member:
-    """One process of the stack: `services` on one gRPC port (and, where asked, one HTTP port), with a log file of its own."""
+    """One process of the stack: `services` on one gRPC port (and, where asked, one HTTP port), with a log file of its own.
+
+    `program`: the module that runs, and its first arguments; it takes the services as the others and is configured as `ductor serve` is.
+    """
 
     def __init__(
-        self, name: str, services: Sequence[str], environment: Mapping[str, str], folder: Path, *, http: bool = False
+        self,
+        name: str,
+        services: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        http: bool = False,
+        program: Sequence[str] = SERVE,
     ) -> None:
         self.name = name
         self.services = tuple(services)
+        self.program = tuple(program)
         self.grpc_port = free_port()
         self.http_port = free_port() if http else None
         self.log = folder / f"{name}.log"
@@ -68,8 +82,9 @@ class Member:
         """Start the process; do not wait for it."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ductord.cli", "serve", *self.services],
+                [sys.executable, "-m", *self.program, *self.services],
                 env=self._environment,
+                cwd=_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -79,7 +94,7 @@ class Member:
     def wait_ready(self, seconds: float = 30) -> None:
         """Wait until its health is SERVING. Raises RuntimeError with the end of its log when it ends or stays silent."""
         deadline = time.monotonic() + seconds
-        with grpc.insecure_channel(self.target) as channel:
+        with grpc.insecure_channel(self.target, options=_EAGER) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             while True:
                 if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
@@ -138,9 +153,18 @@ class Stack:
         }
         self.members: dict[str, Member] = {}
 
-    def add(self, name: str, services: Sequence[str], *, http: bool = False, **environment: str) -> Member:
+    def add(
+        self,
+        name: str,
+        services: Sequence[str],
+        *,
+        http: bool = False,
+        program: Sequence[str] = SERVE,
+        **environment: str,
+    ) -> Member:
         """Start one more process; it is not waited for."""
-        member = Member(name, services, {**self._environment, **environment}, self._folder, http=http)
+        environment = {**self._environment, **environment}
+        member = Member(name, services, environment, self._folder, http=http, program=program)
         self.members[name] = member
         member.start()
         return member
