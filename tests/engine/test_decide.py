@@ -11,7 +11,6 @@ import pytest
 from ductord.engine import graph
 from ductord.engine.decide import decide
 from ductord.engine.expressions import programs_for
-from ductord.engine.foreseen import foreseen
 from ductord.engine.graph import graph_of
 from ductord.engine.steps import SUPPORTED
 from ductord.model.decision import Decision, Missing
@@ -93,7 +92,6 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
     inbox = Inbox(start=_START, reports=(_report("s2"),), outputs={"s2": {"n": 3}})
     first = decide(guarded, programs_for(guarded), run, inbox, START)
     assert first == Missing(steps=frozenset({"s0", "s1"}))
-    assert foreseen(guarded, run, ["s2"]) == {"s0", "s1", "s2"}
     given = {"s0": {"n": 1}, "s1": {"n": 2}, "s2": {"n": 3}}
     second = _decided(guarded, run, reports=(_report("s2"),), outputs=given)
     inputs = {e.step_ref: e.input for e in second.effects if isinstance(e, QueueTask)}
