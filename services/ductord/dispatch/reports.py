@@ -14,7 +14,7 @@ from ductord.dispatch.token import LeaseKey
 from ductord.model import jsonvalue
 from ductord.model.enums import Outcome
 from ductord.model.errors import PayloadInvalid
-from ductord.rpc.errors import field_invalid, field_required, not_supported
+from ductord.rpc.errors import field_invalid, field_required
 from ductord.rpc.payloads import note_size
 
 UNKNOWN_CODE: Final = "UNKNOWN"
@@ -82,8 +82,6 @@ def refused_payload(error: PayloadInvalid) -> Report:
 
 
 def _failure(failure: api.TaskFailure, field: str) -> Report:
-    if failure.HasField("details_json"):
-        raise not_supported(f"{field}.details_json", "details of a failure are not kept yet")
     retry_after = failure.retry_after_ms if failure.HasField("retry_after_ms") else None
     if retry_after is not None and retry_after < 0:
         raise field_invalid(f"{field}.retry_after_ms", "must not be negative")

@@ -349,7 +349,6 @@ class TaskFailure(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     NON_RETRYABLE_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
-    DETAILS_JSON_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """The error's code: a gRPC code's name or one of the action's own."""
     message: _builtins.str
@@ -358,8 +357,6 @@ class TaskFailure(_message.Message):
     """Whether the worker knows that another try is useless."""
     retry_after_ms: _builtins.int
     """The pause in milliseconds before the next attempt, where the worker knows better than the step."""
-    details_json: _builtins.str
-    """What else is known about the error, as JSON text."""
     def __init__(
         self,
         *,
@@ -367,19 +364,13 @@ class TaskFailure(_message.Message):
         message: _builtins.str = ...,
         non_retryable: _builtins.bool = ...,
         retry_after_ms: _builtins.int | None = ...,
-        details_json: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_details_json", b"_details_json", "_retry_after_ms", b"_retry_after_ms", "details_json", b"details_json", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retry_after_ms", b"_retry_after_ms", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_details_json", b"_details_json", "_retry_after_ms", b"_retry_after_ms", "code", b"code", "details_json", b"details_json", "message", b"message", "non_retryable", b"non_retryable", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retry_after_ms", b"_retry_after_ms", "code", b"code", "message", b"message", "non_retryable", b"non_retryable", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__details_json: _TypeAlias = _typing.Literal["details_json"]  # noqa: Y015
-    _WhichOneofArgType__details_json: _TypeAlias = _typing.Literal["_details_json", b"_details_json"]  # noqa: Y015
     _WhichOneofReturnType__retry_after_ms: _TypeAlias = _typing.Literal["retry_after_ms"]  # noqa: Y015
     _WhichOneofArgType__retry_after_ms: _TypeAlias = _typing.Literal["_retry_after_ms", b"_retry_after_ms"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__details_json) -> _WhichOneofReturnType__details_json | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_after_ms) -> _WhichOneofReturnType__retry_after_ms | None: ...
 
 Global___TaskFailure: _TypeAlias = TaskFailure  # noqa: Y015
