@@ -19,6 +19,7 @@
 | `drawing`     | a run's graph as a live table                                                                          |
 | `roster`      | the services by name                                                                                   |
 | `serving`     | `serve`, `worker`, `migrate`, `config`                                                                 |
+| `claim`       | a data directory as one process's own                                                                  |
 | `dev`         | `dev`: embedded Postgres and everything else in one process                                            |
 
 Nothing imports `cli`. Commands that talk to a server use the generated stubs and nothing else.

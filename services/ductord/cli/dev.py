@@ -6,15 +6,14 @@ orderly stop. It must never serve anybody but this machine.
 
 import asyncio
 import contextlib
-import fcntl
-import json
 import logging
 import logging.handlers
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from ductord.cli import roster
+from ductord.cli.claim import Claim, claimed
 from ductord.cli.client import DEFAULT_TARGET
 from ductord.cli.configured import misconfigured
 from ductord.cli.ending import DONE, MISUSED, CommandFailed
@@ -34,7 +34,6 @@ from ductord.rpc.config import DATABASE_SERVICES, ConfigurationRefused, Settings
 from ductord.rpc.host import Host, Service, hosting
 
 TENANT: Final = "dev"
-STATE_FILE: Final = "dev.json"
 LOG_FILE: Final = "ductor.log"
 LOG_BYTES: Final = 20 << 20
 READY_LIMIT_S: Final = 60.0
@@ -45,18 +44,18 @@ async def dev(data_dir: Path, workflows_dir: str, logs: str) -> int:
     begin = time.monotonic()
     if logs not in ("file", "stderr"):
         raise CommandFailed(f"--logs is file or stderr, not {logs!r}", code=MISUSED)
-    data_dir = _absolute(data_dir)
-    with claimed(data_dir) as state, stopping() as stop:
-        postgres = EmbeddedPostgres(data_dir)
+    with claimed(_absolute(data_dir)) as claim, stopping() as stop:
+        postgres = EmbeddedPostgres(claim.folder)
         settings = settings_of(postgres, workflows_dir)
-        _log_to(data_dir / LOG_FILE if logs == "file" else None, settings)
-        show(Text.assemble(("ductor ", "bold"), version("ductord"), (f"  data in {data_dir}", "dim")))
+        log = claim.folder / LOG_FILE if logs == "file" else None
+        _log_to(log, settings)
+        _say(Text.assemble(("ductor ", "bold"), version("ductord"), (f"  data in {claim.folder}", "dim")))
         async with _running(postgres) as services:
             if not stop.asked.is_set():
-                _told("schema", _applied(await migrate(postgres.dsn())))
+                _tell("schema", _applied(await migrate(postgres.dsn())))
             if not stop.asked.is_set():
-                await _serve(services, settings, stop, state, begin, data_dir, logs)
-    show("Stopped.", "dim")
+                await _serve(services, Life(settings=settings, claim=claim, stop=stop, log=log, begin=begin))
+    _say("Stopped.", "dim")
     return DONE
 
 
@@ -89,12 +88,12 @@ class Stop:
 
     def ask(self) -> None:
         """Once: an orderly stop. Again: do not wait for what is in flight."""
-        if self.asked.is_set() and self.host is not None:
+        if not self.asked.is_set():
+            self.asked.set()
+            _say("")
+            _say("Stopping …", "dim")
+        elif self.host is not None:
             self.host.hurry.set()
-        elif not self.asked.is_set():
-            show("")
-            show("Stopping …", "dim")
-        self.asked.set()
 
 
 @contextmanager
@@ -112,51 +111,15 @@ def stopping() -> Iterator[Stop]:
             loop.remove_signal_handler(number)
 
 
-class State:
-    """`dev.json` of a data directory: who runs on it and where it listens. Locked as long as its process lives."""
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """What one start consists of. `log`: the file where logs go, None for standard error. `begin`: when it began, on the monotonic clock."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, **facts: Any) -> None:
-        """Replace what it says."""
-        text = json.dumps({"pid": os.getpid(), **facts}).encode() + b"\n"
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text, 0)
-
-
-@contextmanager
-def claimed(data_dir: Path) -> Iterator[State]:
-    """The data directory as ours alone. Raises `CommandFailed` naming the process that has it."""
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(data_dir / STATE_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise CommandFailed(
-            f"{data_dir} cannot be used: {error.strerror}", way_out="choose another --data-dir"
-        ) from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CommandFailed(
-                _taken(data_dir, os.read(descriptor, 4096)), way_out="use that one, or another --data-dir"
-            ) from None
-        state = State(descriptor)
-        state.write()
-        yield state
-        os.ftruncate(descriptor, 0)
-    finally:
-        os.close(descriptor)
-
-
-def _taken(data_dir: Path, text: bytes) -> str:
-    facts: dict[str, Any] = {}
-    with contextlib.suppress(ValueError):
-        facts = json.loads(text)
-    who = f" (process {facts['pid']})" if "pid" in facts else ""
-    where = f"; it listens on gRPC {facts['grpc']}" if facts.get("grpc") else ""
-    return f"another `ductor dev`{who} runs on {data_dir}{where}"
+    settings: Settings
+    claim: Claim
+    stop: Stop
+    log: Path | None
+    begin: float
 
 
 @asynccontextmanager
@@ -174,45 +137,57 @@ async def _running(postgres: EmbeddedPostgres) -> AsyncIterator[Sequence[Service
         except (RuntimeError, OSError) as error:
             raise CommandFailed(f"the embedded Postgres did not start: {error}") from None
         took = f"started in {time.monotonic() - begin:.1f} s"
-        _told("Postgres", "adopted, it was left running" if postgres.adopted else took)
+        _tell("Postgres", "adopted, it was left running" if postgres.adopted else took)
         yield services
     finally:
         await asyncio.wait([starting])
         await asyncio.to_thread(postgres.stop)
 
 
-async def _serve(
-    services: Sequence[Service], settings: Settings, stop: Stop, state: State, begin: float, data_dir: Path, logs: str
-) -> None:
-    tracing.configure(settings)
+async def _serve(services: Sequence[Service], life: Life) -> None:
+    """Serve until asked to stop."""
+    tracing.configure(life.settings)
     try:
-        async with hosting(services, settings) as host:
-            stop.host = host
-            grpc, http = host.grpc_address.reachable, host.http_address.reachable if host.http_address else ""
-            state.write(grpc=grpc, http=http, tenant=settings.workflows_tenant)
-            _told("services", ", ".join(service.name for service in services))
-            _told("gRPC", grpc)
-            _told("HTTP", f"http://{http}" if http else "off")
-            if logs == "file":
-                _told("logs", str(data_dir / LOG_FILE))
-            if await _ready(host, stop):
-                state.write(grpc=grpc, http=http, tenant=settings.workflows_tenant, ready=True)
-                _invite(settings, grpc, time.monotonic() - begin)
-                await stop.asked.wait()
-    except ConfigurationRefused as refused:
-        raise misconfigured(refused) from None
-    except OSError as error:
-        raise CommandFailed(
-            error.strerror or str(error), way_out="DUCTOR_GRPC_ADDRESS and DUCTOR_HTTP_ADDRESS choose other ports"
-        ) from None
+        async with _hosted(services, life) as host:
+            if await _ready(host, life.stop):
+                grpc, http = _addresses(host)
+                life.claim.tell(grpc=grpc, http=http, tenant=life.settings.workflows_tenant, ready=True)
+                _invite(life, grpc)
+                await life.stop.asked.wait()
     finally:
         tracing.shut_down()
+
+
+@asynccontextmanager
+async def _hosted(services: Sequence[Service], life: Life) -> AsyncIterator[Host]:
+    """The services while the context is open. Raises `CommandFailed` for what keeps them from starting."""
+    async with AsyncExitStack() as stack:
+        try:
+            host = await stack.enter_async_context(hosting(services, life.settings))
+        except ConfigurationRefused as refused:
+            raise misconfigured(refused) from None
+        except OSError as error:
+            way_out = "DUCTOR_GRPC_ADDRESS and DUCTOR_HTTP_ADDRESS choose other ports"
+            raise CommandFailed(error.strerror or str(error), way_out=way_out) from None
+        life.stop.host = host
+        grpc, http = _addresses(host)
+        life.claim.tell(grpc=grpc, http=http, tenant=life.settings.workflows_tenant)
+        _tell("services", ", ".join(service.name for service in services))
+        _tell("gRPC", grpc)
+        _tell("HTTP", f"http://{http}" if http else "off")
+        _tell("logs", str(life.log or "standard error"))
+        yield host
+
+
+def _addresses(host: Host) -> tuple[str, str]:
+    """Where gRPC and HTTP are reached from this machine."""
+    return host.grpc_address.reachable, host.http_address.reachable if host.http_address else ""
 
 
 async def _ready(host: Host, stop: Stop) -> bool:
     """True once every service says that it can serve; False when asked to stop before. Tells what is missing while it waits."""
     begin = time.monotonic()
-    told: list[str] = []
+    before: list[str] = []
     while problems := await host.health.problems():
         waited = time.monotonic() - begin
         if stop.asked.is_set():
@@ -221,27 +196,24 @@ async def _ready(host: Host, stop: Stop) -> bool:
             raise CommandFailed(
                 f"not ready after {waited:.0f} s: {', '.join(problems)}", way_out="the log has the cause"
             )
-        if waited > 3 and problems != told:
-            _told("waiting", ", ".join(problems))
-            told = problems
+        if waited > 3 and problems != before:
+            _tell("waiting", ", ".join(problems))
+            before = problems
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.asked.wait(), 0.1)
     return True
 
 
-def _invite(settings: Settings, grpc: str, seconds: float) -> None:
-    show(
-        Text.assemble(
-            (f"Ready in {seconds:.1f} s.", "bold green"), " Ctrl-C stops everything; runs go on at the next start."
-        )
-    )
-    show("")
-    show("In another terminal:", "dim")
-    show(f"  export DUCTOR_TENANT_ID={settings.workflows_tenant}")
+def _invite(life: Life, grpc: str) -> None:
+    ready = f"Ready in {time.monotonic() - life.begin:.1f} s."
+    _say(Text.assemble((ready, "bold green"), " Ctrl-C stops everything; runs go on at the next start."))
+    _say("")
+    _say("In another terminal:", "dim")
+    _say(f"  export DUCTOR_TENANT_ID={life.settings.workflows_tenant}")
     if grpc != DEFAULT_TARGET:
-        show(f"  export DUCTOR_TARGET={grpc}")
-    show("  ductor workflow publish examples/hello_world.yaml")
-    show("  ductor trigger hello_world --wait")
+        _say(f"  export DUCTOR_TARGET={grpc}")
+    _say("  ductor workflow publish examples/hello_world.yaml")
+    _say("  ductor trigger hello_world --wait")
 
 
 def _log_to(path: Path | None, settings: Settings) -> None:
@@ -258,5 +230,11 @@ def _applied(names: list[str]) -> str:
     return f"{counted(len(names), 'migration')} applied" if names else "up to date"
 
 
-def _told(what: str, value: str) -> None:
-    show(Text.assemble((f"  {what:<9} ", "dim"), value))
+def _tell(what: str, value: str) -> None:
+    _say(Text.assemble((f"  {what:<9} ", "dim"), value))
+
+
+def _say(text: str | Text, style: str = "") -> None:
+    """A line for whoever looks on. That nobody does (the terminal was closed) must not keep us from ending in order."""
+    with contextlib.suppress(OSError):
+        show(text, style)

@@ -40,13 +40,17 @@ class CommandFailed(Exception):
         self.code = code
 
 
-def finish(work: Coroutine[Any, Any, int | None], *, as_json: bool = False) -> None:
-    """Run `work` to its end and leave with its exit code; None is 0. What it raises is told and becomes a code."""
-    raise typer.Exit(_run(work, as_json) or DONE)
+def finish(work: Coroutine[Any, Any, int], *, as_json: bool = False, serving: bool = False) -> None:
+    """Run `work` to its end and leave with its exit code. What it raises is told and becomes a code. `serving`: on the loop made for many sockets."""
+    raise typer.Exit(_run(work, as_json, serving))
 
 
-def _run(work: Coroutine[Any, Any, int | None], as_json: bool) -> int | None:
+def _run(work: Coroutine[Any, Any, int], as_json: bool, serving: bool) -> int:
     try:
+        if serving and sys.platform != "win32":
+            import uvloop
+
+            return uvloop.run(work)
         return asyncio.run(work)
     except CommandFailed as failure:
         tell(failure.message, way_out=failure.way_out, as_json=as_json)

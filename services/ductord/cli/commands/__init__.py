@@ -56,7 +56,7 @@ def dev(
     """
     from ductord.cli import dev, ending
 
-    ending.finish(dev.dev(data_dir, workflows_dir, logs))
+    ending.finish(dev.dev(data_dir, workflows_dir, logs), serving=True)
 
 
 @app.command()
@@ -80,7 +80,7 @@ def serve(
     """Run services on the Postgres of DUCTOR_DATABASE_URL until SIGTERM. Refuses a database that `ductor migrate` has not brought up to date."""
     from ductord.cli import ending, serving
 
-    ending.finish(serving.serve(services or [], workflows_dir=workflows_dir))
+    ending.finish(serving.serve(services or [], workflows_dir=workflows_dir), serving=True)
 
 
 @app.command()
@@ -96,7 +96,7 @@ def worker(
     """Run a worker with the built-in actions. It needs no database, only DUCTOR_DISPATCH_TARGET."""
     from ductord.cli import ending, serving
 
-    ending.finish(serving.worker(queues or [], slots))
+    ending.finish(serving.worker(queues or [], slots), serving=True)
 
 
 @app.command()
