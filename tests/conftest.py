@@ -1,7 +1,7 @@
 """What all tests share: one Postgres per test process and, per test, a database cloned from a migrated template."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,14 @@ from tests.support.servers import Server, test_server
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`: files that tests compare with are written anew from what the tests see."""
     parser.addoption("--rewrite", action="store_true", help="write scenario transcripts and generated documents anew")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Captured output is made fit to travel between test processes: hostile texts are logged by many tests, and a lone surrogate ends a process."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @dataclass(frozen=True, kw_only=True)
