@@ -66,8 +66,8 @@ async def _story(engine: Engine) -> int:
             f"kill -9 {engine.pid}, with {moving} of {len(todo)} runs in the middle and {len(done)} steps done.",
             "bold red",
         )
-        picture.say(f"It is back after {engine.start():.1f} s, as process {engine.pid}. Attempts that died with it are found dead "
-                    f"when their lease of {LEASE_MS // 1000} s has run out.", "bold")  # fmt: skip
+        picture.say(f"It is back after {engine.start():.1f} s, as process {engine.pid}.", "bold")
+        picture.say(f"What it was doing is found dead when the leases of {LEASE_MS // 1000} s have run out.")
         async with connected(Connection(target=engine.grpc, tenant=TENANT)) as client:
             await _until(client, started, picture, 1.0)
             picture.say("Every run has ended.", "bold green")

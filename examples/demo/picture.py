@@ -17,6 +17,9 @@ from ductord.cli.runs import run_status
 from examples.demo.orders import KINDS, Order
 
 MARKS = {"pending": ("·", "dim"), "running": ("▶", "cyan"), "completed": ("✓", "green"), "failed": ("✗", "red")}
+LEGEND = Text(
+    "        ▶ running  ✓ completed  ! completed by the error path  ✗ failed  ▮ its engine is dead", style="dim"
+)
 LINE_S = 0.5
 """Not on a terminal: at most one line in this time."""
 
@@ -68,7 +71,7 @@ class Picture:
                 if order.kind is kind:
                     row.append(*self._mark(found.get(order.key), alive))
             grid.add_row(Text(f"        {kind.workflow}", style="dim"), kind.name, row)
-        return Group("", grid, "")
+        return Group("", grid, LEGEND, "")
 
     def _mark(self, run: model.RunSummary | None, alive: bool) -> tuple[str, str]:
         if run is None:

@@ -1,7 +1,11 @@
 """The client commands against a running `ductor dev`: what they print, for people and machines, and their exit codes."""
 
+import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +84,45 @@ def test_a_failed_run_is_exit_code_1(engine: Engine) -> None:
     assert (code, "the carrier does not know" in output) == (0, True)
     code, output, _ = _ductor(engine, "run", "show", run_id, "--attempts")
     assert re.search(r"^parcel +1 +failed", output, re.MULTILINE)
+
+
+def test_on_a_terminal_the_graph_is_drawn(engine: Engine) -> None:
+    """A row per step in graph order with what leads to it, redrawn until the end; then the verdict."""
+    controller, terminal = os.openpty()
+    environment = {
+        **os.environ,
+        "DUCTOR_TARGET": engine.grpc,
+        "DUCTOR_TENANT_ID": TENANT,
+        "TERM": "xterm",
+        "COLUMNS": "120",
+        "LINES": "40",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "ductord.cli", "trigger", "order", "--input", INPUT, "--wait"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+    ) as process:
+        os.close(terminal)
+        shown = _all_of(controller)
+    pictures = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).split("order v1  ")
+    assert process.returncode == 0
+    assert len(pictures) > 3
+    assert any(re.search(r"▶ reserve +running", picture) for picture in pictures)
+    assert re.search(r"✓ charge +succeeded", pictures[-1])
+    assert re.search(r"↷ express +skipped +choice +← pack", pictures[-1])
+    assert "9 succeeded  5 skipped" in pictures[-1]
+    assert '"outcome": "shipped"' in pictures[-1]
+
+
+def _all_of(descriptor: int) -> str:
+    """What was written to a terminal until its last writer left."""
+    parts = []
+    with contextlib.suppress(OSError):  # Linux says EIO at the end of a terminal
+        while part := os.read(descriptor, 65_536):
+            parts.append(part)
+    os.close(descriptor)
+    return b"".join(parts).decode()
 
 
 def test_keys_labels_and_checkpoints(engine: Engine) -> None:

@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductord.cli.client import Connection, connected
 from examples.demo.engine import TENANT, Engine
-from tests.support.dev import EXAMPLES, dev_folder, ductor, processes_in, running_dev
+from tests.support.dev import EXAMPLES, dev_folder, ductor, invoke, processes_in, running_dev
 
 pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(240)]
 
@@ -36,8 +37,14 @@ def _until(condition: Callable[[], bool], seconds: float = 40) -> None:
         time.sleep(0.02)
 
 
+def _json(engine: Engine, *arguments: str) -> Any:
+    code, output, errors = invoke(*arguments, "--json", DUCTOR_TARGET=engine.grpc, DUCTOR_TENANT_ID=TENANT)
+    assert code == 0, errors
+    return json.loads(output)
+
+
 def _statuses(engine: Engine) -> dict[str, str]:
-    found = json.loads(engine.command("run", "list", "--limit", "1000", "--json"))
+    found = _json(engine, "run", "list", "--limit", "1000")
     return {run["run_id"]: run["status"] for run in found["data"]}
 
 
@@ -137,5 +144,5 @@ def test_definitions_of_a_folder_are_published_at_start(folder: Path) -> None:
 
 
 def _published(engine: Engine) -> list[str]:
-    found = json.loads(engine.command("workflow", "list", "--status", "published", "--json"))
+    found = _json(engine, "workflow", "list", "--status", "published")
     return sorted(f"{entry['family_slug']} v{entry['version']}" for entry in found["data"])
