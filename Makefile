@@ -1,6 +1,6 @@
 # Everything runs from one virtual environment that the first target makes. `make check` is the whole gate, the same here and in CI.
 VENV ?= .venv
-PYTHON ?= python3
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 
