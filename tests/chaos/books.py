@@ -11,13 +11,18 @@ from ductord.model import manifest as manifests
 SPENT = {"failed", "lost", "timed_out", "cancelled"}
 
 
-async def assert_whole(owner: asyncpg.Connection) -> Counter[str]:
-    """Every run ended, every transition is there once, folding the history gives the row, nothing is left over. Answers runs by status."""
+async def assert_whole(owner: asyncpg.Connection, *, tenant: str | None = None) -> Counter[str]:
+    """Every run ended, every transition is there once, folding the history gives the row, nothing is left over. Answers runs by status.
+
+    `tenant`: only its runs are counted and folded; that nothing is left over is said of the whole database.
+    """
     statuses: Counter[str] = Counter()
     rows = await owner.fetch(
         "select s.run_id::text, r.status, r.record_version, r.node_states::text, r.edge_states, r.run_state::text, r.has_errors, r.start_time, r.end_time,"
         " v.manifest::text from eec_workflow_run_start s left join eec_workflow_run r using (tenant_id, run_id)"
         " join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id"
+        " where $1::text is null or s.tenant_id = $1",
+        tenant,
     )
     cache: dict[str, manifests.Manifest] = {}
     for row in rows:

@@ -180,3 +180,38 @@ async def test_errors_of_everybody_are_not_a_runs_fault(books: Books, ticker: Ti
         )
         == 1
     )
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+async def test_pg_07_a_commit_that_conflicts_is_told_as_such(books: Books, ticker: Ticker, state: str) -> None:
+    """PG-07: a conflict found at COMMIT raises as what it is, leaves no transaction open, and the same tick goes through afterwards."""
+    run_id = await books.start(await books.publish(chain(1)))
+    await _fail_at_commit(books, state)
+    with pytest.raises((asyncpg.SerializationError, asyncpg.DeadlockDetectedError)):
+        await ticker.tick()
+    assert not ticker.connection.is_in_transaction()
+    await books.owner.execute("drop function fail_at_commit cascade")
+    await ticker.tick()
+    assert await books.status(run_id) == "running"
+
+
+async def test_data_that_aborts_the_commit_itself_is_set_aside_too(books: Books, ticker: Ticker) -> None:
+    """C9: a constraint that is checked only at COMMIT concerns the run at fault alone."""
+    version_id = await books.publish(chain(1))
+    runs = [await books.start(version_id) for _ in range(4)]
+    await _fail_at_commit(books, "23514", runs[2])
+    ticked = await ticker.tick()
+    assert (ticked.transitions, ticked.quarantined) == (3, 1)
+    assert await books.owner.fetchval("select run_id::text from eec_workflow_quarantine") == runs[2]
+
+
+async def _fail_at_commit(books: Books, state: str, run_id: str | None = None) -> None:
+    condition = "true" if run_id is None else f"new.run_id = '{run_id}'"
+    await books.owner.execute(
+        f"create function fail_at_commit() returns trigger language plpgsql as $$ begin"
+        f" if {condition} then raise 'at commit' using errcode = '{state}'; end if; return null; end $$"
+    )
+    await books.owner.execute(
+        "create constraint trigger fail_at_commit after insert on eec_workflow_transition deferrable initially deferred"
+        " for each row execute function fail_at_commit()"
+    )

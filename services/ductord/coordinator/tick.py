@@ -57,24 +57,19 @@ async def tick(
 ) -> Ticked:
     """One group tick over at most `batch_size` due runs, or over the `given` ones. Raises database errors that concern everybody."""
     ticked = Ticked()
-    transaction = connection.transaction()
-    await transaction.start()
     claimed: list[asyncpg.Record] = []
     try:
-        claimed = await _claim(connection, batch_size, given)
-        if claimed:
-            ticked.claimed = len(claimed)
-            batch = await load(connection, cache, claimed)
-            await _decide_and_commit(connection, cache, limits, batch, ticked)
-        await transaction.commit()
+        async with connection.transaction():
+            claimed = await _claim(connection, batch_size, given)
+            if claimed:
+                ticked.claimed = len(claimed)
+                batch = await load(connection, cache, claimed)
+                await _decide_and_commit(connection, cache, limits, batch, ticked)
     except _DATA_ERRORS as error:
-        await transaction.rollback()
         _forget(cache, claimed)
         return await _bisect(connection, cache, limits, claimed, error)
     except BaseException:
         _forget(cache, claimed)
-        if not connection.is_closed():
-            await transaction.rollback()
         raise
     return ticked
 

@@ -51,9 +51,14 @@ def refusal_of(error: BaseException) -> Refusal | None:
     return None
 
 
-async def answers(pool: asyncpg.Pool) -> None:
-    """Returns when the pool gets an answer from the database: the check behind readiness."""
-    await pool.fetchval("select 1")
+async def answers(pool: asyncpg.Pool, *, writes: bool = True) -> None:
+    """Returns when the pool gets an answer from the database: the check behind readiness.
+
+    With `writes` a server that only reads is none: who is connected to one after a fail-over looks healthy and does nothing (PG-01).
+    """
+    read_only = await pool.fetchval("select current_setting('transaction_read_only')") == "on"
+    if writes and read_only:
+        raise asyncpg.ReadOnlySQLTransactionError("the server takes no writes")
 
 
 async def patient(

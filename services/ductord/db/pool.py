@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 import asyncpg
 
 T = TypeVar("T")
+OnRetry = Callable[[BaseException], None]
+"""Told of every failure that is followed by another try."""
 
 RETRYABLE = (
     asyncpg.SerializationError,
@@ -52,11 +54,13 @@ async def open_pool(
     notify: bool = True,
     set_role: bool = False,
     settings: Mapping[str, str] | None = None,
+    writes: bool = True,
 ) -> asyncpg.Pool:
     """A pool for the service role `ductor_<role>`.
 
     `set_role`: the login of `dsn` is not that role itself (`dev`: the embedded server's owner) and changes into it. `notify` off: this
-    service's statements send no NOTIFY. `settings`: further server settings of these connections, such as `PROBES`.
+    service's statements send no NOTIFY. `settings`: further server settings of these connections, such as `PROBES`. `writes` off: a server
+    that only reads (a standby) will do.
     """
     own = {"application_name": f"ductor-{role}", "jit": "off", "ductor.notify": "on" if notify else "off"}
 
@@ -72,13 +76,23 @@ async def open_pool(
         server_settings={**own, **(settings or {})},
         command_timeout=30,
         init=prepare,
-        reset=_no_reset,
+        reset=_leave_what_cannot_write if writes else _no_reset,
     )
     return pool
 
 
 async def _no_reset(connection: asyncpg.Connection) -> None:
     """Nothing to undo: services set what they set with `set local` only. Saves a round trip per acquire."""
+
+
+async def _leave_what_cannot_write(connection: asyncpg.Connection) -> None:
+    """As `_no_reset`, but a server that has turned read-only (25006: a fail-over, with us on the wrong side) is looked up anew (PG-01).
+
+    The server reports both settings by itself: no round trip.
+    """
+    reported = connection.get_settings()
+    if "on" in (reported.in_hot_standby, reported.default_transaction_read_only):
+        connection.terminate()
 
 
 @asynccontextmanager
@@ -89,9 +103,7 @@ async def tenant_transaction(pool: asyncpg.Pool, tenant_id: str) -> AsyncIterato
         yield connection
 
 
-async def retrying(
-    attempt: Callable[[], Awaitable[T]], *, tries: int = 5, on_retry: Callable[[BaseException], None] | None = None
-) -> T:
+async def retrying(attempt: Callable[[], Awaitable[T]], *, tries: int = 5, on_retry: OnRetry | None = None) -> T:
     """Run a whole transaction, again with jittered back-off when it failed for a passing reason (`RETRYABLE`).
 
     Only for transactions that are safe to repeat: those guarded by a version or a unique key.

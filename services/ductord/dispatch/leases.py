@@ -11,7 +11,7 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
-from ductord.db.pool import retrying
+from ductord.db.pool import OnRetry, retrying
 from ductord.db.queries import Queries
 from ductord.dispatch.fairness import TIERS, Filter, Rotations
 from ductord.dispatch.token import LeaseKey
@@ -62,8 +62,9 @@ class Poll(msgspec.Struct, frozen=True, kw_only=True):
 class Leases:
     """The claim statements over one pool. `max_bytes` bounds the payload of one reply; a single task is always allowed."""
 
-    def __init__(self, pool: asyncpg.Pool, *, lease_ms: int, max_bytes: int) -> None:
+    def __init__(self, pool: asyncpg.Pool, *, lease_ms: int, max_bytes: int, on_retry: OnRetry | None = None) -> None:
         self._pool = pool
+        self._on_retry = on_retry
         self._lease_ms = lease_ms
         self._max_bytes = max_bytes
         self._rotations = Rotations()
@@ -105,7 +106,10 @@ class Leases:
         """Undo leases that no worker was told of; how many there still were. Repeating it does nothing."""
         columns = [list(column) for column in zip(*sorted(task.key for task in tasks), strict=True)]
         self._rotations.look_everywhere()
-        return int(await retrying(lambda: self._pool.fetchval(SQL["give_back"], *columns))) if tasks else 0
+        if not tasks:
+            return 0
+        count = await retrying(lambda: self._pool.fetchval(SQL["give_back"], *columns), on_retry=self._on_retry)
+        return int(count)
 
     async def due(self, filters: Sequence[Filter]) -> tuple[set[int], datetime]:
         """(which of many filters have due tasks, by index; database time), in one statement. There must be a filter."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 import msgspec
 
-from ductord.db.pool import retrying
+from ductord.db.pool import OnRetry, retrying
 from ductord.dispatch.leases import SQL
 from ductord.dispatch.reports import KeyedReport, refused_payload
 from ductord.dispatch.token import LeaseKey
@@ -61,8 +61,9 @@ _COLUMNS: Final = 16
 class Outcomes:
     """The statements over one pool."""
 
-    def __init__(self, pool: asyncpg.Pool, *, lease_ms: int) -> None:
+    def __init__(self, pool: asyncpg.Pool, *, lease_ms: int, on_retry: OnRetry | None = None) -> None:
         self._pool = pool
+        self._on_retry = on_retry
         self._lease_ms = lease_ms
 
     async def complete(self, reports: Sequence[KeyedReport]) -> Recorded:
@@ -83,7 +84,7 @@ class Outcomes:
         """Renew leases (A5): number → whether the worker is to stop, and the database time. A number that is missing has lost its lease."""
         rows = [(beat.number, *beat.key, beat.details) for beat in sorted(beats, key=lambda beat: beat.key)]
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]
-        found = await retrying(lambda: self._pool.fetch(SQL["heartbeat"], *columns, self._lease_ms))
+        found = await self._fetch("heartbeat", *columns, self._lease_ms)
         return {row["number"]: row["cancel"] for row in found}, found[0]["now"] if found else await self._now()
 
     async def _accept(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
@@ -94,7 +95,7 @@ class Outcomes:
         ]  # fmt: skip
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(_COLUMNS)]
         by_number = {report.number: report for report in reports}
-        accepted = await retrying(lambda: self._pool.fetch(SQL["complete"], *columns))
+        accepted = await self._fetch("complete", *columns)
         return [_accepted(by_number[row["number"]], row) for row in accepted], accepted[0]["now"] if accepted else None
 
     async def _settle(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
@@ -103,7 +104,7 @@ class Outcomes:
             for r in reports
         ]  # fmt: skip
         columns = [list(column) for column in zip(*rows, strict=True)]
-        found = await retrying(lambda: self._pool.fetch(SQL["settle"], *columns))
+        found = await self._fetch("settle", *columns)
         repeated = {row["number"] for row in found if row["repeated"]}
         verdicts = [Verdict.REPEATED if report.number in repeated else Verdict.STALE for report in reports]
         settled = [Settled(verdict=verdict, report=report) for verdict, report in zip(verdicts, reports, strict=True)]
@@ -118,6 +119,13 @@ class Outcomes:
             return Recorded(left + right, now)
         refusal = PayloadInvalid("not_json", "output", f"output cannot be stored (SQLSTATE {error.sqlstate})")
         return await self.complete([msgspec.structs.replace(reports[0], report=refused_payload(refusal))])
+
+    async def _fetch(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement, which is its own transaction, again where it failed for a passing reason: first writer wins, also against itself."""
+        rows: list[asyncpg.Record] = await retrying(
+            lambda: self._pool.fetch(SQL[name], *arguments), on_retry=self._on_retry
+        )
+        return rows
 
     async def _now(self) -> datetime:
         now: datetime = await self._pool.fetchval(SQL["now"])

@@ -182,7 +182,7 @@ async def start(scope: Scope) -> None:
     )
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
-    leases = Leases(pool, lease_ms=settings.lease_ms, max_bytes=settings.reply_max_bytes)
+    leases = Leases(pool, lease_ms=settings.lease_ms, max_bytes=settings.reply_max_bytes, on_retry=scope.retried)
     waiting = Waiting(leases, interval_ms=settings.poll_ms)
     measures = Measures(scope.metrics, lambda: len(waiting))
     waiting.wake = scope.loop("claims", waiting.turn, interval_ms=settings.poll_ms).wake
@@ -192,7 +192,8 @@ async def start(scope: Scope) -> None:
         listener = Listener(settings.pool("dispatch")["dsn"], {"ductor_task": waiting.hint})
         scope.at_stop(listener.stop)
         listener.start()
-    servicer = TaskServicer(pool, leases, Outcomes(pool, lease_ms=settings.lease_ms), waiting, measures, settings)
+    outcomes = Outcomes(pool, lease_ms=settings.lease_ms, on_retry=scope.retried)
+    servicer = TaskServicer(pool, leases, outcomes, waiting, measures, settings)
     scope.rpcs(task_service_pb2_grpc.add_TaskServiceServicer_to_server, servicer)
 
 

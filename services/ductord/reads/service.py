@@ -121,9 +121,9 @@ async def start(scope: Scope) -> None:
     settings = scope.settings
     scope.translate(refusal_of)
     options = settings.pool("reads")
-    pool = await patient(lambda: open_pool(**options, settings=_PLANS), settings.database_start_wait_ms)
+    pool = await patient(lambda: open_pool(**options, settings=_PLANS, writes=False), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
-    scope.ready_when("database", lambda: answers(pool))
+    scope.ready_when("database", lambda: answers(pool, writes=False))
     scope.rpcs(rpc.add_WorkflowServiceServicer_to_server, Servicer(pool, settings))
 
 

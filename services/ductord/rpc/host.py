@@ -67,6 +67,9 @@ class Scope:
         self._failures = host.metrics.counter(
             "ductor_loop_failures", "Turns of background loops that raised.", ("loop", "reason")
         )
+        self._retries = host.metrics.counter(
+            "ductor_transaction_retries", "Transactions that were tried again.", ("service", "reason")
+        )
 
     def rpcs(self, add: Add, servicer: Any) -> None:
         """Serve a generated servicer on the process's gRPC port: `scope.rpcs(add_TaskServiceServicer_to_server, servicer)`."""
@@ -100,6 +103,11 @@ class Scope:
     def translate(self, translate: Translate) -> None:
         """What this service's unexpected exceptions mean to callers and loops (`db.outage.refusal_of`)."""
         self._translate = translate
+
+    def retried(self, error: BaseException) -> None:
+        """Count a transaction that is tried again (PG-07): what `db.pool.retrying` calls."""
+        refusal = self._translate(error)
+        self._retries.labels(self.name, refusal.reason if refusal else "INTERNAL").inc()
 
     def on_drain(self, drain: Callable[[], Awaitable[None]]) -> None:
         """Run at the begin of a stop, while RPCs of the process still work: stop taking, finish or give back.

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import asyncpg
 import msgspec
 
-from ductord.db.pool import retrying, tenant_transaction
+from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.model.enums import RunStatus
 from ductord.model.errors import Refusal
@@ -56,7 +56,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def bear(
-    pool: asyncpg.Pool, versions: Versions, birth: Birth, asked: Sequence[Asked]
+    pool: asyncpg.Pool, versions: Versions, birth: Birth, asked: Sequence[Asked], on_retry: OnRetry | None = None
 ) -> tuple[list[Outcome], datetime]:
     """One outcome per asking, in order, and the database's time. Raises DEFINITION_NOT_FOUND for all of them."""
 
@@ -65,7 +65,7 @@ async def bear(
             outcomes, now = await _bear(db, versions, birth, asked)
             return outcomes, now or await db.fetchval(_q["now"])
 
-    return await retrying(attempt)
+    return await retrying(attempt, on_retry=on_retry)
 
 
 async def _bear(

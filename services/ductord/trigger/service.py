@@ -15,7 +15,7 @@ from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as rpc
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, is_outage, patient, refusal_of
-from ductord.db.pool import PROBES, open_pool, retrying
+from ductord.db.pool import PROBES, OnRetry, open_pool, retrying
 from ductord.model.enums import CheckpointStatus, RunStatus
 from ductord.model.errors import PayloadInvalid, Refusal
 from ductord.model.ids import canonical
@@ -47,8 +47,11 @@ _CHECKPOINTS: Final = {s: run_pb2.CheckpointStatus.Value(f"CHECKPOINT_STATUS_{s.
 class Servicer(rpc.WorkflowTriggerServiceServicer):
     """The RPCs. `context` is only asked how much time the caller has left."""
 
-    def __init__(self, pool: asyncpg.Pool, waits: Waits, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, waits: Waits, settings: Settings, metrics: Metrics, on_retry: OnRetry
+    ) -> None:
         self._pool = pool
+        self._on_retry = on_retry
         self._waits = waits
         self._versions = Versions()
         self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
@@ -100,7 +103,7 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
     async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
         call = caller()
         birth = Birth(tenant_id=call.tenant, given_id=given_id, traceparent=call.traceparent, admit=admit)
-        outcomes, now = await bear(self._pool, self._versions, birth, asked)
+        outcomes, now = await bear(self._pool, self._versions, birth, asked, self._on_retry)
         self._account(given_id, asked, outcomes)
         return outcomes, now
 
@@ -137,7 +140,9 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         answer.checkpoint_status = _CHECKPOINTS[CheckpointStatus.PENDING]
         ended = await self._waits.ended(tenant_id, run.run_id, answer.checkpoint, wait_s)
         try:
-            waited = await retrying(lambda: after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes))
+            waited = await retrying(
+                lambda: after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes), on_retry=self._on_retry
+            )
         except Exception as error:
             if not is_outage(error):
                 raise
@@ -205,7 +210,8 @@ async def start(scope: Scope) -> None:
         scope.at_stop(listener.stop)
         listener.start()
     scope.metrics.gauge("ductor_checkpoint_waits", "Calls that wait for a checkpoint.").set_function(lambda: len(waits))
-    scope.rpcs(rpc.add_WorkflowTriggerServiceServicer_to_server, Servicer(pool, waits, settings, scope.metrics))
+    servicer = Servicer(pool, waits, settings, scope.metrics, scope.retried)
+    scope.rpcs(rpc.add_WorkflowTriggerServiceServicer_to_server, servicer)
 
 
 SERVICE = Service(name="trigger", start=start)
