@@ -1,6 +1,7 @@
 """What the shell must be able to rely on: outputs asked for at once, late facts put away, a tick that costs what changed."""
 
 import gc
+import json
 import sys
 from pathlib import Path
 from types import FrameType
@@ -94,7 +95,7 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
     assert first == Missing(steps=frozenset({"s0", "s1"}))
     given = {"s0": {"n": 1}, "s1": {"n": 2}, "s2": {"n": 3}}
     second = _decided(guarded, run, reports=(_report("s2"),), outputs=given)
-    inputs = {e.step_ref: e.input for e in second.effects if isinstance(e, QueueTask)}
+    inputs = {e.step_ref: json.loads(e.input_json) for e in second.effects if isinstance(e, QueueTask)}
     assert inputs == {"s3": {"s0": 1, "s1": 2}, "s4": {"s2": 3}}
 
 
@@ -104,7 +105,7 @@ def test_a_step_without_output_is_never_missing() -> None:
     )
     run = _decided(manifest, None).run
     decision = _decided(manifest, run, reports=(_report("s0", output=False),))
-    assert [e.input for e in decision.effects if isinstance(e, QueueTask)] == [None]
+    assert [e.input_json for e in decision.effects if isinstance(e, QueueTask)] == ["null"]
 
 
 def test_g8_facts_that_are_too_late_are_put_away() -> None:

@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
+
 from ductord.engine.compile import compile_definition
 from ductord.engine.expressions import Programs, programs_for
 from ductord.model.enums import AttemptStatus, Outcome
@@ -144,7 +146,7 @@ class MemoryWorld:
 
     def _result(self, rows: Rows) -> Any:
         if rows.result is None or rows.result.refs is None:
-            return rows.result.output if rows.result else None
+            return orjson.loads(rows.result.output_json) if rows.result else None
         return {ref: rows.attempts[ref, attempt].output for ref, attempt in rows.result.refs.items()}
 
     def _open(self, row: Attempt) -> OpenTask:

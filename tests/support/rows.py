@@ -141,7 +141,7 @@ class Rows:
                 before = self.attempts[effect.step_ref, effect.retry_of] if effect.retry_of is not None else None
                 self.attempts[key] = Attempt(
                     task=effect,
-                    input=before.input if before else effect.input,
+                    input=before.input if before else orjson.loads(effect.input_json),
                     previous_details=(before.details or before.previous_details) if before else None,
                 )
             case CloseAttempt():

@@ -28,7 +28,6 @@ from ductord.model.effects import (
 )
 from ductord.model.enums import AttemptStatus
 from ductord.model.events import AttemptCreated
-from ductord.model.jsonvalue import dumps
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
 
 
@@ -115,7 +114,7 @@ def _run_columns(decided: list[Decided]) -> list[list[Any]]:
         for effect in d.decision.effects:
             if isinstance(effect, RecordResult):
                 if effect.refs is None:
-                    result = dumps(effect.output)
+                    result = effect.output_json
                 else:
                     result_refs = orjson.dumps(effect.refs).decode()
         before = d.loaded.known.run
@@ -207,7 +206,7 @@ async def _queue(
             [d.loaded.known.start.tier for d, _ in first],
             [e.queue for _, e in first],
             [e.action for _, e in first],
-            [dumps(e.input) for _, e in first],
+            [e.input_json for _, e in first],
             [e.idempotency_key for _, e in first],
             [e.due_time for _, e in first],
             [_queue_deadline(e) for _, e in first],

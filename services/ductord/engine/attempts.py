@@ -5,7 +5,7 @@ changes nothing. Whether a further attempt is really made is settled at the end 
 """
 
 from datetime import datetime
-from typing import Any, assert_never
+from typing import assert_never
 
 from ductord.engine import exits, faults, retry
 from ductord.engine.tick import Again, Tick
@@ -36,10 +36,10 @@ _VERDICTS = {
 }
 
 
-def queue_first(tick: Tick, index: int, action: str, args: Any) -> None:
+def queue_first(tick: Tick, index: int, action: str, input_json: str) -> None:
     """Make the first attempt of a node that begins, with its rendered input, and start its total time-out (A3)."""
     step = tick.manifest.steps[index]
-    _queue(tick, index, action, logical=1, delay_ms=0, args=args)
+    _queue(tick, index, action, logical=1, delay_ms=0, input_json=input_json)
     if step.total_timeout_ms is not None:
         due = tick.after(step.total_timeout_ms)
         tick.do(SetTimer(kind=TimerKind.TOTAL_TIMEOUT, due_time=due, step_ref=step.ref))
@@ -54,7 +54,14 @@ def queue_again(tick: Tick, index: int, again: Again) -> None:
 
 
 def _queue(
-    tick: Tick, index: int, action: str, *, logical: int, delay_ms: int, args: Any = None, retry_of: int | None = None
+    tick: Tick,
+    index: int,
+    action: str,
+    *,
+    logical: int,
+    delay_ms: int,
+    input_json: str = "",
+    retry_of: int | None = None,
 ) -> None:
     step = tick.manifest.steps[index]
     attempt = tick.work.nodes[index].attempt + 1
@@ -70,7 +77,7 @@ def _queue(
             action=action,
             queue=step.queue,
             due_time=due_time,
-            input=args,
+            input_json=input_json,
             retry_of=retry_of,
             timeout_ms=step.timeout_ms,
             heartbeat_timeout_ms=step.heartbeat_timeout_ms,

@@ -5,8 +5,10 @@ from ductord.engine.checkpoints import outputs_of
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
+from ductord.model import jsonvalue
 from ductord.model.effects import ClearTimers, RecordResult, SetTimer
 from ductord.model.enums import RunStatus
+from ductord.model.errors import PayloadInvalid
 from ductord.model.events import RunEnded
 from ductord.model.run import Fault
 
@@ -43,7 +45,10 @@ def _record_output(tick: Tick) -> Fault | None:
         return None
     try:
         output = template.tree if template.static else tick.programs.render(template, bindings(tick, template))
+        text = jsonvalue.encode(output, root="output", max_bytes=tick.limits.aggregate_max_bytes)
     except ExpressionError as error:
         return faults.of_expression(error)
-    tick.do(RecordResult(output=output))
+    except PayloadInvalid as error:
+        return faults.of_payload(error)
+    tick.do(RecordResult(output_json=text))
     return None

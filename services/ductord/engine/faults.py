@@ -2,12 +2,16 @@
 
 from ductord.engine.expressions import ExpressionError
 from ductord.model.enums import Outcome
+from ductord.model.errors import PayloadInvalid
+from ductord.model.jsonvalue import storable_text
 from ductord.model.run import Fault
 
 CHOICE_NO_MATCH = "CHOICE_NO_MATCH"
 WORKER_LOST = "worker_lost"
 TOTAL_TIMEOUT = "total_timeout"
 RUN_TIMEOUT = "run_timeout"
+PAYLOAD_INVALID = "payload_invalid"
+PAYLOAD_TOO_LARGE = "payload_too_large"
 
 _BY_OUTCOME = {
     Outcome.FAILED: Fault(code="UNKNOWN", message="the worker gave no reason"),
@@ -25,3 +29,9 @@ def of_outcome(outcome: Outcome) -> Fault | None:
 def of_expression(error: ExpressionError) -> Fault:
     """The fault of a node whose expression did not evaluate (L4). The message names the expression and is safe to store (L6)."""
     return Fault(code=error.code, message=error.message)
+
+
+def of_payload(error: PayloadInvalid) -> Fault:
+    """The fault of a node whose rendered input, or of a run whose output, cannot be carried (L6, L7). Never retried."""
+    code = PAYLOAD_TOO_LARGE if error.reason == "too_large" else PAYLOAD_INVALID
+    return Fault(code=code, message=storable_text(error.message))

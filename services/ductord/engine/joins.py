@@ -12,6 +12,7 @@ from ductord.engine.routing import Arrival
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.tick import First, Tick
 from ductord.model.enums import NodeStatus, SkipReason
+from ductord.model.errors import PayloadInvalid
 
 
 def settle(tick: Tick) -> None:
@@ -35,6 +36,8 @@ def begin(tick: Tick, index: int) -> None:
         tick.ready[index] = First(SUPPORTED[step.type].prepare(tick, index))
     except ExpressionError as error:
         exits.fail(tick, index, faults.of_expression(error))
+    except PayloadInvalid as error:
+        exits.fail(tick, index, faults.of_payload(error))
 
 
 def _arrive(tick: Tick, index: int) -> None:

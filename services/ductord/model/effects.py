@@ -4,7 +4,6 @@ Effects name rows by their keys; applying one twice is prevented by the versione
 """
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -16,8 +15,9 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueTask(_Effect, frozen=True, kw_only=True):
-    """Insert an attempt for dispatch. `input` is the rendered input; with `retry_of` it is that attempt's input instead, and its last
-    heartbeat details come along (A1, A5). Times in ms count from lease (`timeout_ms`, `heartbeat_timeout_ms`) or from `due_time` (`queue_timeout_ms`)."""
+    """Insert an attempt for dispatch. `input_json` is the rendered input as JSON text, within the payload limit (L7); with `retry_of` it is
+    that attempt's input instead, and its last heartbeat details come along (A1, A5). Times in ms count from lease (`timeout_ms`,
+    `heartbeat_timeout_ms`) or from `due_time` (`queue_timeout_ms`)."""
 
     step_ref: str
     attempt: int
@@ -27,7 +27,7 @@ class QueueTask(_Effect, frozen=True, kw_only=True):
     due_time: datetime
     kind: TaskKind = TaskKind.STEP
     item_index: int = -1
-    input: Any = None
+    input_json: str = ""
     retry_of: int | None = None
     timeout_ms: int | None = None
     heartbeat_timeout_ms: int | None = None
@@ -82,7 +82,7 @@ class RecordResult(_Effect, frozen=True, kw_only=True):
     """Store the run's output (G8): the value of the definition's `output` expression, or, where it has none (`refs` is not None), its leaf
     outputs by reference, step ref → attempt."""
 
-    output: Any = None
+    output_json: str = "null"
     refs: dict[str, int] | None = None
 
 

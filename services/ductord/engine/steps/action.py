@@ -1,22 +1,25 @@
 """`action`: render the args, queue an attempt, let a worker do it. What becomes of the attempt is `engine.attempts`."""
 
-from typing import Any
-
 from ductord.engine import attempts
 from ductord.engine.errors import EngineError
 from ductord.engine.reading import bindings
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
+from ductord.model import jsonvalue
 from ductord.model.manifest import ActionSpec
 
 
-def prepare(tick: Tick, index: int) -> Any:
-    """The rendered args (L3). Raises `ExpressionError` (L4)."""
+def prepare(tick: Tick, index: int) -> str:
+    """The rendered args as JSON text (L3). Raises `ExpressionError` (L4), and `PayloadInvalid` for more than a payload may hold (L7): a small
+    definition can repeat a large input often."""
     args = _spec(tick, index).args
-    return args.tree if args.static else tick.programs.render(args, bindings(tick, args))
+    if args.static:
+        return jsonvalue.dumps(args.tree)
+    rendered = tick.programs.render(args, bindings(tick, args))
+    return jsonvalue.encode(rendered, root="args", max_bytes=tick.limits.payload_max_bytes)
 
 
-def start(tick: Tick, index: int, prepared: Any) -> None:
+def start(tick: Tick, index: int, prepared: str) -> None:
     """Queue the first attempt with the rendered args."""
     attempts.queue_first(tick, index, _spec(tick, index).action, prepared)
 
