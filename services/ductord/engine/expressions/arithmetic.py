@@ -70,8 +70,8 @@ def _paid(a: Any, kind: str, b: Any, bind: Bind) -> Any:
     """`a + b` that pays for its size first. What has no size is added as it is."""
     added = t.call(ADD, a, b)
     sizes = t.call(ADD, t.call("size", a), t.call("size", b))
-    text = t.ternary(bind(sizes, _payment), added, t.constant(False))
-    array = t.ternary(bind(t.call("_*_", sizes, t.constant(_BYTES_PER_ELEMENT)), _payment), added, t.constant(False))
+    text = t.ternary(bind(sizes, payment), added, t.constant(False))
+    array = t.ternary(bind(t.call("_*_", sizes, t.constant(_BYTES_PER_ELEMENT)), payment), added, t.constant(False))
     if kind in ("string", "bytes"):
         return text
     if kind == "list":
@@ -80,10 +80,16 @@ def _paid(a: Any, kind: str, b: Any, bind: Bind) -> Any:
     return t.ternary(is_text, text, t.ternary(t.is_of(a, t.array()), array, added))
 
 
-def _payment(size: Any) -> Any:
-    """True, or an error once the account is empty: the price nearest above the size is paid."""
-    payment = t.call(meter.pay_name(meter.PRICES[-1]))
-    for exponent in reversed(meter.PRICES[:-1]):
-        payment = t.ternary(t.call("_<=_", size, t.constant(1 << exponent)), t.call(meter.pay_name(exponent)), payment)
+def payment(size: Any) -> Any:
+    """True, or an error once the account is empty: the price nearest above the size is paid, the highest for all beyond it."""
     free = t.call("_<=_", size, t.constant(meter.FREE))
-    return t.ternary(free, t.constant(True), payment)
+    return t.ternary(free, t.constant(True), _price(size, meter.PRICES))
+
+
+def _price(size: Any, exponents: tuple[int, ...]) -> Any:
+    """Halving, since an expression may not be nested deep."""
+    if len(exponents) == 1:
+        return t.call(meter.pay_name(exponents[0]))
+    middle = len(exponents) // 2
+    fits = t.call("_<=_", size, t.constant(1 << exponents[middle - 1]))
+    return t.ternary(fits, _price(size, exponents[:middle]), _price(size, exponents[middle:]))

@@ -19,8 +19,8 @@ BUDGET_S: Final = 0.5
 BUDGET_BYTES: Final = 64 << 20
 FREE: Final = 1 << 10
 """Bytes that cost nothing beside the iteration itself."""
-PRICES: Final = tuple(range(11, 25))
-"""Exponents of two: what can be paid at once."""
+PRICES: Final = tuple(range(11, 28))
+"""Exponents of two: what can be paid at once. The highest is more than anybody has."""
 TICK: Final = "@ductor_tick"
 _TICKS_PER_LOOK: Final = 16
 

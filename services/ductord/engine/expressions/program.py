@@ -5,6 +5,8 @@ Publish and run time go through the same function, so that what was published co
 
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from ductord.engine.expressions import wire
 from ductord.engine.expressions.environment import environment
 from ductord.engine.expressions.reads import Facts, facts
@@ -12,8 +14,8 @@ from ductord.engine.expressions.rewrite import rewrite
 
 
 class Compiled(NamedTuple):
-    """`runnable`: the evaluator's expression. `loops`: it must run on an open account of `meter`. `offsets`: by node, code points from the start.
-    `type`: the checked type of its value."""
+    """`runnable`: the evaluator's expression. `loops`: it must run on an open account of `meter` (loops, matches). `offsets`: by node, code points from the
+    start. `type`: the checked type of its value."""
 
     runnable: Any
     loops: bool
@@ -28,5 +30,9 @@ def compile_source(source: str) -> Compiled:
     checked = wire.read(compiled.serialize())
     found = facts(checked.expr)
     offsets = {entry.key: entry.value for entry in checked.source_info.positions}
-    loops = rewrite(checked)
-    return Compiled(environment().deserialize(wire.write(checked)), loops, found, offsets, compiled.return_type())
+    try:
+        loops = rewrite(checked)
+        runnable = environment().deserialize(wire.write(checked))
+    except (DecodeError, RuntimeError):  # what rewriting adds makes it deeper than messages may be
+        raise wire.Nested from None
+    return Compiled(runnable, loops, found, offsets, compiled.return_type())

@@ -4,6 +4,7 @@
 - `default(value, fallback)` becomes a condition; of a path, also a missing key gives the fallback.
 - `map` and `filter` collect in chunks. Standard CEL copies the whole list for every element: 9,000 take seconds and a gigabyte.
 - Every loop asks `meter` whether it may go on.
+- `matches` pays for its work beforehand: text times pattern, and the pattern may be data.
 
 All of it stays inside the evaluator. Functions in Python could do the same with less, but the evaluator's bridge to Python leaks one
 reference for every argument and result, which a coordinator that runs for months cannot afford.
@@ -14,14 +15,17 @@ from typing import Any, Final
 
 from ductord.engine.expressions import meter
 from ductord.engine.expressions import tree as t
-from ductord.engine.expressions.arithmetic import ADD, spelled_out
+from ductord.engine.expressions.arithmetic import ADD, payment, spelled_out
 from ductord.engine.expressions.environment import ARITHMETIC, DEFAULT
 
 _CHUNK: Final = 64
+_MATCHES: Final = "matches"
+_REPETITION: Final = 128
+"""How much more a pattern with counted repetitions (`{`) may cost per character: `a{900}` is 900 states in six characters."""
 
 
 def rewrite(checked: Any) -> bool:
-    """Rewrite a `CheckedExpr` in place. True when it has loops, and `meter` must be opened before it runs."""
+    """Rewrite a `CheckedExpr` in place. True when it has loops or matches, and `meter` must be opened before it runs."""
     rewriting = _Rewriting({entry.key: entry.value for entry in checked.type_map})
     rewriting.visit(checked.expr, inside=False)
     return rewriting.loops
@@ -49,6 +53,9 @@ class _Rewriting:
             expr.CopyFrom(computed(*arguments))
         elif function == DEFAULT:
             expr.CopyFrom(self._defaulted(*arguments))
+        elif function == _MATCHES:
+            self.loops = True
+            expr.CopyFrom(self._matched(*t.operands(expr)))
 
     def _fold(self, fold: Any, *, inside: bool) -> None:
         self.loops = True
@@ -92,6 +99,15 @@ class _Rewriting:
         chosen = self._bound(value, lambda bound: t.ternary(t.call("_!=_", bound, t.null()), bound, fallback))
         return t.ternary(t.conjunction(guards), chosen, fallback) if guards else chosen
 
+    def _matched(self, string: Any, pattern: Any) -> Any:
+        """The match where its cost can be paid. RE2 takes time by the product of both: a text of 400 kB as its own pattern ran for minutes."""
+
+        def paid(a: Any, b: Any) -> Any:
+            work = t.call("_*_", t.call("size", a), _weight(b))
+            return t.ternary(self._bound(work, payment), t.call(_MATCHES, a, b), t.constant(False))
+
+        return self._bound(string, lambda a: self._bound(pattern, lambda b: paid(a, b)))
+
     def _bound(self, value: Any, body: Callable[[Any], Any]) -> Any:
         """`body` of a name for `value`, so that it is evaluated once; of the value itself where that is as cheap as a name."""
         if value.WhichOneof("kind") in ("const_expr", "ident_expr"):
@@ -102,6 +118,16 @@ class _Rewriting:
     def _name(self) -> str:
         self._names += 1
         return f"@ductor_{self._names}"
+
+
+def _weight(pattern: Any) -> Any:
+    """What a pattern costs per character of the text."""
+    if pattern.WhichOneof("kind") == "const_expr":
+        source = pattern.const_expr.string_value
+        return t.constant(len(source) * (_REPETITION if "{" in source else 1))
+    counted = t.call("contains", t.text("{"))
+    counted.call_expr.target.CopyFrom(pattern)
+    return t.call("_*_", t.call("size", pattern), t.ternary(counted, t.constant(_REPETITION), t.constant(1)))
 
 
 def _present(path: Any) -> list[Any]:
