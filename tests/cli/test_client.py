@@ -14,7 +14,7 @@ import pytest
 from examples.demo.engine import TENANT, Engine
 from tests.support.dev import EXAMPLES, dev_folder, ductor, invoke, running_dev
 
-pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("tour"), pytest.mark.timeout(240)]
 
 ORDER = str(EXAMPLES / "order.yaml")
 INPUT = '{"order_id": "o-1", "amount": 4900}'

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("tour"), pytest.mark.timeout(240)]
 
 
 def test_the_demo_ends_well_and_leaves_nothing() -> None:

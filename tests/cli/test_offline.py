@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from ductord.engine.document import read_document
@@ -109,7 +109,7 @@ def test_the_schema_accepts_the_examples_and_no_misspelling() -> None:
     code, output, _ = invoke("workflow", "schema")
     assert code == 0
     schema = json.loads(output)
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema_rs.Draft202012Validator(schema)
     for path in EXAMPLES.glob("*.yaml"):
         definition = read_document(path.read_text()).definition
         document = {"type": "workflow_definition", "definition": definition}

@@ -14,7 +14,7 @@ from tests.support.dev import dev_folder, running_dev
 from tests.tour.blocks import Block, matches, sections
 from tests.tour.grpcurl import grpcurl_folder
 
-pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("tour"), pytest.mark.timeout(900)]
 
 MARK = "--- block {} ---"
 

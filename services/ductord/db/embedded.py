@@ -190,7 +190,7 @@ class EmbeddedPostgres:
         if barred is not None:
             raise RuntimeError(
                 f"the embedded Postgres runs as {user.pw_name!r} (it refuses root), who may not enter {barred}: "
-                f"choose another --data-dir or `chmod o+x {barred}`"
+                f"choose another --data-dir (such as /var/tmp/ductor) or `chmod o+x {barred}`"
             )
         if self._programs != binaries() and not self._programs.exists():
             fresh = Path(tempfile.mkdtemp(prefix="programs.new.", dir=self.data_dir))
