@@ -13,6 +13,7 @@ import asyncpg
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.commit import Decided, commit
 from ductord.coordinator.load import SQL, Batch, Loaded, load, load_outputs
+from ductord.coordinator.telling import tell
 from ductord.engine.decide import decide
 from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
@@ -20,7 +21,7 @@ from ductord.model.inbox import Inbox
 from ductord.model.jsonvalue import storable_text
 from ductord.rpc import tracing
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("ductor.coordinator")
 
 _POSTPONE_MS = 1000
 """How long a run of a newer format is left to a coordinator that understands it before it is offered again."""
@@ -58,19 +59,21 @@ async def tick(
     """One group tick over at most `batch_size` due runs, or over the `given` ones. Raises database errors that concern everybody."""
     ticked = Ticked()
     claimed: list[asyncpg.Record] = []
+    committed: list[Decided] = []
     try:
         async with connection.transaction():
             claimed = await _claim(connection, batch_size, given)
             if claimed:
                 ticked.claimed = len(claimed)
                 batch = await load(connection, cache, claimed)
-                await _decide_and_commit(connection, cache, limits, batch, ticked)
+                committed = await _decide_and_commit(connection, cache, limits, batch, ticked)
     except _DATA_ERRORS as error:
         _forget(cache, claimed)
         return await _bisect(connection, cache, limits, claimed, error)
     except BaseException:
         _forget(cache, claimed)
         raise
+    tell(committed)
     return ticked
 
 
@@ -85,7 +88,8 @@ async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | 
 
 async def _decide_and_commit(
     connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked
-) -> None:
+) -> list[Decided]:
+    """Decide for every run and write what was decided; the decisions that were written, once the caller's transaction commits."""
     begin_ns = time.time_ns()
     decided: list[Decided] = []
     failed: list[tuple[Loaded, Exception]] = []
@@ -127,6 +131,7 @@ async def _decide_and_commit(
     if failed:
         ticked.quarantined += len(failed)
         await _quarantine(connection, cache, failed)
+    return [entry for entry in decided if entry.loaded.known.start.run_id not in lost]
 
 
 def _decide(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing | Exception:
@@ -205,8 +210,8 @@ async def _quarantine(connection: asyncpg.Connection, cache: Cache, failed: list
 
 
 async def _set_aside(connection: asyncpg.Connection, failed: list[tuple[str, str, Exception]]) -> None:
-    for _, run_id, error in failed:
-        log.error("tick failed, run set aside", extra={"run_id": run_id}, exc_info=error)
+    for tenant_id, run_id, error in failed:
+        log.error("tick failed, run set aside", extra={"tenant_id": tenant_id, "run_id": run_id}, exc_info=error)
     rows = await connection.fetch(
         SQL["set_quarantine"],
         [tenant for tenant, _, _ in failed],

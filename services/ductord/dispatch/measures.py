@@ -1,14 +1,21 @@
-"""What dispatch counts, under labels with few values (OB-01): tiers, results, and queues through a cap. Tenants, runs and actions are never labels."""
+"""What dispatch counts, under labels with few values (OB-01): tiers, results, and queues through a cap. Tenants, runs and actions are never labels.
 
+And what it tells the log of single tasks: a report that came too late, and at debug who was given what. The ids are those of the run.
+"""
+
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from ductord.dispatch.leases import LeasedTask
-from ductord.dispatch.outcomes import Settled, outcome_counted
+from ductord.dispatch.outcomes import Settled, Verdict, outcome_counted
 from ductord.dispatch.queues import QueueState
+from ductord.dispatch.token import LeaseKey
 from ductord.rpc.metrics import Cap, Metrics
 
 _QUEUES: Final = 50
+
+_log: Final = logging.getLogger("ductor.dispatch")
 
 
 class Measures:
@@ -35,9 +42,13 @@ class Measures:
 
     def leased(self, tasks: Iterable[LeasedTask]) -> None:
         """Tasks went to a worker."""
+        told = _log.isEnabledFor(logging.DEBUG)
         for task in tasks:
             self._leased.labels(task.tier).inc()
             self._waited.labels(task.tier).observe(max(task.waited_ms, 0) / 1000)
+            if told:
+                fields = {"trace_id": task.traceparent[3:35], "action": task.action, "queue": task.queue}
+                _log.debug("a task was leased", extra=_ids(task.key) | fields)
 
     def reported(self, settled: Iterable[Settled]) -> None:
         """Reports were judged."""
@@ -45,6 +56,9 @@ class Measures:
             self._reports.labels(outcome_counted(each)).inc()
             if each.ran_ms is not None:
                 self._ran.observe(each.ran_ms / 1000)
+            if each.verdict in (Verdict.STALE, Verdict.TIMED_OUT):
+                # The trace of the call is the worker's own, not the run's: better none than another's.
+                _log.info("a report came too late and changes nothing", extra=_ids(each.report.key) | {"trace_id": ""})
 
     def beaten(self, results: Iterable[str]) -> None:
         """Heartbeats were answered."""
@@ -65,3 +79,13 @@ class Measures:
                 ages[queue, state.tier] = max(ages.get((queue, state.tier), 0.0), age)
         self._tasks.replace(tasks)
         self._age.replace(ages)
+
+
+def _ids(key: LeaseKey) -> dict[str, object]:
+    return {
+        "tenant_id": key.tenant_id,
+        "run_id": key.run_id,
+        "step_ref": key.step_ref,
+        "item_index": key.item_index if key.item_index >= 0 else None,
+        "attempt": key.attempt,
+    }

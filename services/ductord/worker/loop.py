@@ -169,7 +169,13 @@ class Worker:
         if running.reported:
             return
         running.reported = True
-        self._finished.labels(running.task.action, _result(completion)).inc()
+        result = _result(completion)
+        self._finished.labels(running.task.action, result).inc()
+        if _log.isEnabledFor(logging.DEBUG):
+            told: dict[str, object] = {"duration_ms": round((self._clock() - running.started) * 1000, 2)}
+            if completion is not None and result == "failure":
+                told["reason"] = completion.failure.code  # not its message, which may quote a payload
+            _log.debug("an action ended: %s", result, extra=outcome.ids_of(running.task) | told)
         if completion is None:
             self._held.pop(running.token, None)
         else:
@@ -189,7 +195,7 @@ class Worker:
     def _answered(self, running: Running, status: int) -> None:
         self._held.pop(running.token, None)
         if status == api.TASK_COMPLETION_STATUS_LEASE_LOST:
-            _log.info("the lease of %s/%s was lost before its report", running.task.run_id, running.task.step_ref)
+            _log.info("the lease was lost before its report", extra=outcome.ids_of(running.task))
         self.wake()
 
     async def _give_back(self) -> None:

@@ -13,7 +13,7 @@ import grpc
 
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
-from ductord.worker.running import Running
+from ductord.worker.running import Running, ids_of
 
 MAX_BATCH: Final = 500
 MAX_BYTES: Final = 2_500_000
@@ -104,7 +104,7 @@ class Reports:
             if running.lease_until + GIVE_UP_S > now:
                 self._queue.appendleft(entry)
                 continue
-            _log.error("gave up reporting %s/%s: its lease is long lost", running.task.run_id, running.task.step_ref)
+            _log.error("gave up reporting: the lease is long lost", extra=ids_of(running.task))
             self._on_answer(running, api.TASK_COMPLETION_STATUS_LEASE_LOST)
 
     def _refused(self, batch: list[tuple[Running, api.TaskCompletion]], error: grpc.aio.AioRpcError) -> None:
@@ -114,6 +114,5 @@ class Reports:
             self._queue.extendleft(reversed(batch))
             return
         [(running, _)] = batch
-        task = running.task
-        _log.error("the report of %s/%s is refused: %s", task.run_id, task.step_ref, error.details())
+        _log.error("the report is refused: %s", error.details(), extra=ids_of(running.task))
         self._on_answer(running, api.TASK_COMPLETION_STATUS_LEASE_LOST)

@@ -15,7 +15,6 @@ from ductord.model import jsonvalue
 from ductord.model.actions import BUILT_IN
 from ductord.model.errors import PayloadInvalid
 from ductord.model.schemas import Schema
-from ductord.rpc.logs import log_fields
 from ductord.rpc.tracing import Span, recording, start_span
 from ductord.worker.context import Action, ActionContext, ActionError
 
@@ -147,9 +146,21 @@ def failure_of(task: api.Task, error: BaseException) -> api.TaskCompletion:
     if isinstance(error, PayloadInvalid):
         code = "payload_too_large" if error.reason == "too_large" else "payload_invalid"
         return failed(task, code, error.message, non_retryable=True)
-    with log_fields(tenant_id=task.tenant_id, run_id=task.run_id, step_ref=task.step_ref, attempt=task.attempt):
-        _log.warning("action %s raised", task.action, exc_info=error)
+    _log.warning("action %s raised", task.action, exc_info=error, extra=ids_of(task))
     return failed(task, "UNKNOWN", _described(error))
+
+
+def ids_of(task: api.Task) -> dict[str, object]:
+    """What a log line about a task carries."""
+    return {
+        "tenant_id": task.tenant_id,
+        "run_id": task.run_id,
+        "step_ref": task.step_ref,
+        "item_index": task.item_index if task.HasField("item_index") else None,
+        "attempt": task.attempt,
+        "action": task.action,
+        "trace_id": task.traceparent[3:35],
+    }
 
 
 def failed(
