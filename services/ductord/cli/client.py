@@ -55,7 +55,7 @@ class Client:
         try:
             return await rpc(request, metadata=self._metadata, timeout=limit_s)
         except grpc.aio.AioRpcError as error:
-            raise _refusal(error) from None
+            raise refusal_from(error) from None
 
     async def definition_id(self, name: str) -> str:
         """The definition id of a family slug; an id is answered as it is."""
@@ -66,14 +66,6 @@ class Client:
         if not found.data:
             raise Refusal("NOT_FOUND", "DEFINITION_NOT_FOUND", f"this tenant has no workflow {name!r}")
         return found.data[0].definition_id
-
-
-def _refusal(error: grpc.aio.AioRpcError) -> Refusal:
-    refusal = refusal_from(error)
-    _, found, cause = refusal.message.partition("last error: UNKNOWN: ")
-    if found:  # gRPC's own words for a server that is not there
-        return Refusal(refusal.code, refusal.reason, f"no server answers: {cause}")
-    return refusal
 
 
 @asynccontextmanager

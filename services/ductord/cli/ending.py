@@ -82,24 +82,31 @@ def tell(message: str, *, way_out: str = "", as_json: bool = False) -> None:
 def tell_refusal(refusal: Refusal, *, as_json: bool = False) -> None:
     """A coded refusal: reason, fields, way out."""
     way_out = WAYS_OUT.get(refusal.reason, "")
+    message = _worded(refusal.message)
     if as_json:
         error = {
             "code": refusal.code,
             "reason": refusal.reason,
-            "message": refusal.message,
+            "message": message,
             "metadata": refusal.metadata,
             "violations": [{"path": v.path, "code": v.code, "message": v.message} for v in refusal.violations],
         }
         sys.stderr.write(dumped({"error": error}) + "\n")
         return
-    _line("error", f"{refusal.message} ({refusal.reason})")
+    _line("error", f"{message} ({refusal.reason})")
     for violation in refusal.violations:
-        if violation.message not in refusal.message:
+        if violation.message not in message:
             tell_violation(violation)
     if refusal.retry_after_ms:
         _line("  →", f"it may work again in {refusal.retry_after_ms / 1000:g} s", "yellow")
     if way_out:
         _line("  →", way_out, "yellow")
+
+
+def _worded(message: str) -> str:
+    """`message`, in better words where it is gRPC's own for a server that is not there."""
+    _, found, cause = message.partition("last error: UNKNOWN: ")
+    return f"no server answers: {cause}" if found else message
 
 
 def tell_violation(violation: Violation) -> None:
