@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from ductord.db.outage import is_outage, refusal_of
+from ductord.db.outage import is_outage, passes, refusal_of
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01", "55P03", "25P02"])
@@ -12,6 +12,7 @@ def test_conflicts_are_aborted(state: str) -> None:
     assert refusal is not None
     assert (refusal.code, refusal.reason) == ("ABORTED", "TRANSACTION_CONFLICT")
     assert refusal.retry_after_ms
+    assert passes(error(state))
 
 
 @pytest.mark.parametrize("state", ["57P01", "57P02", "57P03", "08006", "08003", "53300", "25006", "57014"])
@@ -27,6 +28,7 @@ def test_outages_are_unavailable(state: str) -> None:
 @pytest.mark.parametrize("state", ["42501", "42P01", "23505", "22021", "28P01", "3D000"])
 def test_faults_of_ours_are_unexpected(state: str) -> None:
     assert refusal_of(error(state)) is None
+    assert not passes(error(state)), "nothing is tried again that cannot get better"
 
 
 def test_a_lost_connection_passes_and_a_wrong_argument_does_not() -> None:

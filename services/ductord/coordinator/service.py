@@ -14,7 +14,7 @@ from ductord.coordinator.sweep import Net, Swept, watch
 from ductord.coordinator.tick import Ticked, tick
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
-from ductord.db.pool import open_pool
+from ductord.db.pool import REPLAN_S, open_pool
 from ductord.engine.limits import Limits
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.loops import Loop
@@ -96,7 +96,8 @@ async def start(scope: Scope) -> None:
     settings = scope.settings
     scope.translate(refusal_of)
     pool = await patient(
-        lambda: open_pool(**settings.pool("coordinator"), settings=_PLANS), settings.database_start_wait_ms
+        lambda: open_pool(**settings.pool("coordinator"), settings=_PLANS, replan_s=REPLAN_S),
+        settings.database_start_wait_ms,
     )
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))

@@ -35,9 +35,18 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, OSError | TimeoutError)
 
 
+def passes(error: BaseException) -> bool:
+    """Whether the same transaction may succeed when it is tried again: an outage, or rows that were contended."""
+    return is_outage(error) or _conflicts(error)
+
+
+def _conflicts(error: BaseException) -> bool:
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICT
+
+
 def refusal_of(error: BaseException) -> Refusal | None:
     """UNAVAILABLE for an outage, ABORTED for rows that stayed contended; None for everything that nobody expected."""
-    if isinstance(error, asyncpg.PostgresError) and error.sqlstate in _CONFLICT:
+    if _conflicts(error):
         return Refusal(
             "ABORTED", "TRANSACTION_CONFLICT", "the rows that the call needed stayed contended", retry_after_ms=100
         )

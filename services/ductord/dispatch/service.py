@@ -14,7 +14,7 @@ from ductor.workflow.v1 import common_pb2, run_pb2, task_service_pb2_grpc
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
-from ductord.db.pool import PROBES, open_pool
+from ductord.db.pool import PROBES, REPLAN_S, open_pool
 from ductord.dispatch import queues, requests, token
 from ductord.dispatch.leases import LeasedTask, Leases
 from ductord.dispatch.measures import Measures
@@ -23,7 +23,7 @@ from ductord.dispatch.waiting import Taken, Waiting
 from ductord.rpc.answers import response_metadata, timestamp_or_none
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import draining
+from ductord.rpc.errors import draining, refused
 from ductord.rpc.host import Scope, Service
 
 REPLY_MARGIN_S: Final = 0.25
@@ -62,6 +62,8 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         self._waiting = waiting
         self._measures = measures
         self._settings = settings
+        # Reports and heartbeats have room beside the polls, however many wait: no lease shall end because other workers are idle.
+        self._max_polls = max(settings.max_calls // 2, 1)
         self._beat_ms = min(settings.heartbeat_ms, max(settings.lease_ms // 3, MIN_BEAT_MS))
 
     async def PollTasks(self, request: api.PollTasksRequest, context: Any) -> api.PollTasksResponse:  # noqa: N802  # the contract's name
@@ -69,6 +71,9 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         poll = requests.poll(request, caller().tenant_id, self._settings)
         if self._waiting.closed:
             raise draining()
+        if len(self._waiting) >= self._max_polls:
+            message = "more polls wait than this process takes: poll for more tasks at once, or add dispatchers"
+            raise refused("OVERLOADED", message, retry_after_ms=500)
         wait_s = min(request.wait_ms, self._settings.poll_wait_max_ms) / 1000
         left = context.time_remaining()
         if left is not None:
@@ -178,7 +183,8 @@ async def start(scope: Scope) -> None:
     settings = scope.settings
     scope.translate(refusal_of)
     pool = await patient(
-        lambda: open_pool(**settings.pool("dispatch"), settings=PROBES), settings.database_start_wait_ms
+        lambda: open_pool(**settings.pool("dispatch"), settings=PROBES, replan_s=REPLAN_S),
+        settings.database_start_wait_ms,
     )
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
