@@ -193,13 +193,14 @@ def running_stack(
     dispatchers: int = 1,
     workers: int = 1,
     gateway: bool = False,
+    http: bool = False,
     durable: bool = True,
     postgres_settings: Mapping[str, str] | None = None,
     **environment: str,
 ) -> Iterator[Stack]:
     """A ready stack: edges, coordinator0…, dispatch0…, worker0… (worker i polls dispatcher i mod n), and the gateway where asked.
 
-    `environment`: DUCTOR_ options for every process, as `DUCTOR_LEASE_MS="3000"`.
+    `http`: every process also has an HTTP port, for its metrics. `environment`: DUCTOR_ options for every process, as `DUCTOR_LEASE_MS="3000"`.
     """
     folder = Path(tempfile.mkdtemp(prefix="ductor-stack-"))
     folder.chmod(0o711)
@@ -214,13 +215,14 @@ def running_stack(
         postgres.start()
         with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop of its own
             thread.submit(asyncio.run, migrate(postgres.dsn("ductor"))).result()
-        edges = stack.add("edges", ["definition", "trigger", "reads"])
+        edges = stack.add("edges", ["definition", "trigger", "reads"], http=http)
         for i in range(coordinators):
-            stack.add(f"coordinator{i}", ["coordinator"])
+            stack.add(f"coordinator{i}", ["coordinator"], http=http)
         for i in range(dispatchers):
-            stack.add(f"dispatch{i}", ["dispatch"])
+            stack.add(f"dispatch{i}", ["dispatch"], http=http)
         for i in range(workers):
-            stack.add(f"worker{i}", ["worker"], DUCTOR_DISPATCH_TARGET=stack[f"dispatch{i % dispatchers}"].target)
+            target = stack[f"dispatch{i % dispatchers}"].target
+            stack.add(f"worker{i}", ["worker"], http=http, DUCTOR_DISPATCH_TARGET=target)
         if gateway:
             targets = {f"DUCTOR_{name.upper()}_TARGET": edges.target for name in ("definition", "trigger", "reads")}
             stack.add("gateway", ["gateway"], http=True, DUCTOR_DISPATCH_TARGET=stack["dispatch0"].target, **targets)
