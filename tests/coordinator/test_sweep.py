@@ -1,5 +1,7 @@
 """Sweeps: overdue attempts are reported once, due timers wake once, and no lost wake-up strands a run."""
 
+from msgspec import structs
+
 from ductord.coordinator.sweep import Net, watch
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books, chain
@@ -94,6 +96,34 @@ async def test_gj_06_a_start_without_wake_up_is_found(books: Books, ticker: Tick
     assert (await Net(0).round(ticker.connection)).repaired["starts"] == 1
     await ticker.drain()
     assert await books.status(run_id) == "running"
+
+
+async def test_gj_06_an_old_start_is_found_too(books: Books, ticker: Ticker) -> None:
+    """GJ-06: a start that is older than anything the net has looked at lately, by the walk over all starts."""
+    net = Net(0)
+    assert (await net.round(ticker.connection)).repaired["starts"] == 0
+    run_id = await books.start(await books.publish(chain(1)), wake=False)
+    await books.owner.execute("update eec_workflow_run_start set create_time = create_time - interval '3 days'")
+    assert (await net.round(ticker.connection)).repaired["starts"] == 1
+    await ticker.drain()
+    assert await books.status(run_id) == "running"
+
+
+async def test_c9_the_net_leaves_a_run_alone_that_is_set_aside(books: Books, ticker: Ticker) -> None:
+    """C9: a quarantined run keeps its due timer, and its growing delay; only a timer whose wake-up is really gone wakes again."""
+    manifest = structs.replace(chain(1), run_timeout_ms=60_000)
+    run_id = await books.start(await books.publish(manifest))
+    await ticker.drain()
+    await books.owner.execute("update eec_workflow_timer set due_time = due_time - interval '61 seconds'")
+    await books.owner.execute("update eec_workflow_run set run_state = '{\"stop\": 5}'")
+    ticker.cache.runs.clear()
+    assert (await watch(ticker.connection)).timers == 1
+    assert (await ticker.tick()).quarantined == 1
+    assert not (await Net(0).round(ticker.connection)).woke
+    assert (await watch(ticker.connection)).timers == 0
+    await books.owner.execute("delete from eec_workflow_wakeup where run_id = $1", run_id)
+    assert (await Net(0).round(ticker.connection)).repaired["timers"] == 1
+    assert (await watch(ticker.connection)).timers == 1
 
 
 async def test_a_run_that_waits_for_something_is_not_stuck(books: Books, ticker: Ticker) -> None:

@@ -79,6 +79,18 @@ async def test_two_coordinators_never_tick_one_run_at_once(books: Books, ticker:
     assert await books.status(first) == "running"
 
 
+async def test_a_second_coordinator_works_behind_the_first(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
+    """With more due than one batch holds, what the first has claimed does not hide the rest from the second."""
+    version = await books.publish(chain(1))
+    for _ in range(20):
+        await books.start(version)
+    async with ticker.connection.transaction():
+        claimed = await ticker.connection.fetch(SQL["claim_runs"], 10)
+        assert (await other_ticker.tick(batch_size=10)).claimed == 10
+    assert len(claimed) == 10
+    assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup") == 0
+
+
 async def test_the_loser_of_a_race_writes_nothing(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
     """The versioned update guards every statement of the commit: a decision over an old version leaves no trace."""
     version = await books.publish(chain(2))
@@ -142,6 +154,22 @@ async def test_a_newer_format_is_left_to_a_newer_coordinator(books: Books, ticke
     assert (ticked.foreign, ticked.quarantined) == (1, 0)
     assert await books.status(run_id) == "pending"
     assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup where run_id = $1", run_id) == 1
+
+
+async def test_c9_a_run_that_is_put_off_has_one_wake_up(books: Books, ticker: Ticker) -> None:
+    """C9, KB-03: however often a run is woken that is quarantined or foreign, one wake-up in the future is all there is of it afterwards."""
+    bad = await books.start(await books.publish(chain(1), text='{"family_slug": 5}'))
+    foreign = await books.start(await books.publish(chain(1), format_version=99))
+    for ticks in range(1, 5):
+        ticked = await ticker.tick()
+        assert (ticked.claimed, ticked.quarantined, ticked.foreign) == (2, 1, 1)
+        assert await books.owner.fetchval("select ticks from eec_workflow_quarantine") == ticks
+        for run_id in (bad, foreign):
+            due = await books.owner.fetch(
+                "select due_time > eec_now() as later from eec_workflow_wakeup where run_id = $1", run_id
+            )
+            assert [row["later"] for row in due] == [True]
+            await books.wake(run_id)
 
 
 async def test_one_tenants_backlog_does_not_hold_up_another(books: Books, ticker: Ticker) -> None:

@@ -3,29 +3,34 @@
 -- once per row of it (measured: 60 ms instead of 2 for 500 runs).
 
 -- name: claim_runs
--- Due wake-ups, oldest first, tenants in turn (a loose index scan finds the tenants, each gets its share of the batch). A try-lock per run, held to the end of
--- the transaction, keeps two coordinators off one run; the wake-ups of the runs we got are deleted here, so those that arrive from now on are claimed next.
+-- Due wake-ups, oldest first, tenants in turn (a loose index scan finds the tenants). More are looked at than are taken, so that a second coordinator passes
+-- over what the first one holds and finds work behind it. A try-lock per run, held to the end of the transaction, keeps two coordinators off one run; the wake-
+-- ups of the runs we got are deleted here, so those that arrive from now on are claimed next. They are never updated, so their place (ctid) names them.
 with recursive tenants as (
     (select tenant_id from eec_workflow_wakeup order by tenant_id limit 1)
     union all
     select (select w.tenant_id from eec_workflow_wakeup w where w.tenant_id > t.tenant_id order by w.tenant_id limit 1)
     from tenants t where t.tenant_id is not null
 ),
-share as (select greatest($1::int / greatest(count(*), 1), 8)::int as each from tenants where tenant_id is not null),
+share as (select greatest(3 * $1::int / greatest(count(*), 1), 8)::int as each from tenants where tenant_id is not null),
 due as materialized (
-    select distinct w.tenant_id, w.run_id
-    from tenants t, share s,
-         lateral (select tenant_id, run_id from eec_workflow_wakeup
-                  where tenant_id = t.tenant_id and due_time <= eec_now() order by due_time limit s.each) w
+    select w.tenant_id, w.run_id from tenants t, share s, lateral (
+        select o.tenant_id, o.run_id, o.due_time, row_number() over (order by o.due_time) as turn
+        from (select tenant_id, run_id, due_time from eec_workflow_wakeup
+              where tenant_id = t.tenant_id and due_time <= eec_now() order by due_time limit s.each) o
+    ) w
     where t.tenant_id is not null
-    limit $1::int
+    group by w.tenant_id, w.run_id order by min(w.turn), min(w.due_time)
 ),
 locked as materialized (
-    select tenant_id, run_id from due where pg_try_advisory_xact_lock(eec_run_lock_key(run_id))
+    select tenant_id, run_id from due where pg_try_advisory_xact_lock(eec_run_lock_key(run_id)) limit $1::int
 ),
 served as (
-    delete from eec_workflow_wakeup w using locked l
-    where w.tenant_id = l.tenant_id and w.run_id = l.run_id and w.due_time <= eec_now()
+    delete from eec_workflow_wakeup w where w.ctid = any (array(
+        select d.row_id from locked l
+        cross join lateral (select o.ctid as row_id, o.due_time from eec_workflow_wakeup o where o.tenant_id = l.tenant_id and o.run_id = l.run_id offset 0) d
+        where d.due_time <= eec_now()
+    ))
 )
 select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
 
@@ -36,8 +41,11 @@ with locked as materialized (
     where pg_try_advisory_xact_lock(eec_run_lock_key(run_id))
 ),
 served as (
-    delete from eec_workflow_wakeup w using locked l
-    where w.tenant_id = l.tenant_id and w.run_id = l.run_id and w.due_time <= eec_now()
+    delete from eec_workflow_wakeup w where w.ctid = any (array(
+        select d.row_id from locked l
+        cross join lateral (select o.ctid as row_id, o.due_time from eec_workflow_wakeup o where o.tenant_id = l.tenant_id and o.run_id = l.run_id offset 0) d
+        where d.due_time <= eec_now()
+    ))
 )
 select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
 
@@ -47,7 +55,7 @@ select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s
        s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth,
        case when c.start_known then null else s.labels::text end as labels,
        case when c.start_known then null else s.input::text end as input,
-       r.record_version, r.status, r.has_errors, r.start_time, r.end_time,
+       r.record_version, r.status, r.has_errors, r.start_time, r.end_time, r.format_version, r.engine_level,
        case when r.record_version = c.known then null else r.node_states::text end as node_states,
        case when r.record_version = c.known then null else r.edge_states end as edge_states,
        case when r.record_version = c.known then null else r.run_state::text end as run_state,
@@ -184,7 +192,15 @@ from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[]) as x(ten
 on conflict do nothing;
 
 -- name: insert_wakeups
--- For runs that lost the race or were postponed. `delay_ms` 0: at once.
+-- For runs that lost the race (`delay_ms` 0: at once) or were put off. A put-off run has one wake-up in the future: those that were there are replaced, else
+-- every further wake-up of it would found one more row that is put off for ever. The caller holds the runs' locks.
+with replaced as (
+    delete from eec_workflow_wakeup w where w.ctid = any (array(
+        select d.row_id from unnest($1::text[], $2::uuid[], $3::bigint[]) as x(tenant_id, run_id, delay_ms)
+        cross join lateral (select o.ctid as row_id, o.due_time from eec_workflow_wakeup o where o.tenant_id = x.tenant_id and o.run_id = x.run_id offset 0) d
+        where x.delay_ms > 0 and d.due_time > eec_now()
+    ))
+)
 insert into eec_workflow_wakeup (tenant_id, run_id, due_time)
 select x.tenant_id, x.run_id, eec_now() + x.delay_ms * interval '1 millisecond'
 from unnest($1::text[], $2::uuid[], $3::bigint[]) as x(tenant_id, run_id, delay_ms);
@@ -258,27 +274,60 @@ woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, 
 select count(*)::int from lost;
 
 -- name: sweep_timers
--- Timers that woke their run and are still there: the wake-up was lost.
-with again as (
-    update eec_workflow_timer set woken_time = null
-    where woken_time < eec_now() - $1::bigint * interval '1 millisecond' returning 1
+-- Timers that woke their run and are still there although no wake-up names it: the wake-up was lost. (A run that is set aside has one, in the future.)
+with lost as (
+    select t.tenant_id, t.run_id, t.kind, t.step_ref, t.item_index from eec_workflow_timer t
+    where t.woken_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.run_id = t.run_id offset 0)
+    order by t.woken_time limit $2 for update skip locked
+),
+again as (
+    update eec_workflow_timer t set woken_time = null from lost l
+    where t.tenant_id = l.tenant_id and t.run_id = l.run_id and t.kind = l.kind and t.step_ref = l.step_ref and t.item_index = l.item_index
 )
-select count(*)::int from again;
+select count(*)::int from lost;
 
 -- name: sweep_starts
--- Runs born since $1 that never started and that no wake-up names.
-with lost as (
-    select s.tenant_id, s.run_id from eec_workflow_run_start s
-    where s.create_time >= $1 and s.create_time < eec_now() - $2::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_run r where r.tenant_id = s.tenant_id and r.run_id = s.run_id)
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id)
+-- Runs born since $1 that never started and that no wake-up names. Tenant after tenant, since the index leads with it; a probe each, since most have a state.
+with recursive tenants as (
+    (select tenant_id from eec_workflow_run_start order by tenant_id limit 1)
+    union all
+    select (select s.tenant_id from eec_workflow_run_start s where s.tenant_id > t.tenant_id order by s.tenant_id limit 1)
+    from tenants t where t.tenant_id is not null
+),
+lost as (
+    select s.tenant_id, s.run_id from tenants t
+    cross join lateral (
+        select b.tenant_id, b.run_id from eec_workflow_run_start b
+        where b.tenant_id = t.tenant_id and b.create_time >= $1 and b.create_time < eec_now() - $2::bigint * interval '1 millisecond' offset 0
+    ) s
+    where not exists (select from eec_workflow_run r where r.tenant_id = s.tenant_id and r.run_id = s.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id offset 0)
     limit $3
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
 select count(*)::int from lost;
 
+-- name: sweep_old_starts
+-- The same over all runs ever born, page after page.
+with page as (
+    select s.tenant_id, s.run_id, s.create_time from eec_workflow_run_start s
+    where (s.tenant_id, s.run_id) > ($1, $2::uuid) order by s.tenant_id, s.run_id limit $3
+),
+lost as (
+    select p.tenant_id, p.run_id from page p
+    where p.create_time < eec_now() - $4::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_run r where r.tenant_id = p.tenant_id and r.run_id = p.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select (select count(*)::int from lost) as lost, (select count(*)::int from page) as seen,
+       (select tenant_id from page order by tenant_id desc, run_id desc limit 1) as last_tenant,
+       (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
+
 -- name: sweep_stuck
--- Open runs, page after page, that have nothing to wait for: no open attempt, no timer, no wake-up. The count should be 0: each is a bug, and is woken.
+-- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt. The count should be 0: each is a
+-- bug, and is woken.
 with page as (
     select r.tenant_id, r.run_id, r.update_time from eec_workflow_run r
     where r.end_time is null and (r.tenant_id, r.run_id) > ($1, $2::uuid) order by r.tenant_id, r.run_id limit $3
@@ -286,10 +335,9 @@ with page as (
 stuck as (
     select p.tenant_id, p.run_id from page p
     where p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id)
-      and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.step_ref <> '')
-      and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open')
-      and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind = 'stop_grace')
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
+      and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind <> 'run_timeout' offset 0)
+      and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open' offset 0)
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from stuck)
 select (select count(*)::int from stuck) as stuck, (select count(*)::int from page) as seen,

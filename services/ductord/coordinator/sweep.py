@@ -1,6 +1,6 @@
 """Sweeps: what no wake-up tells. Overdue attempts and timers, and the net under lost wake-ups.
 
-`Watch` runs often and reads two small indexes. `Net` runs once per sweep period and repairs what should never be missing: its counts belong at zero. Neither
+`watch` runs often and reads two small indexes. `Net` runs once per sweep period and repairs what should never be missing: its counts belong at zero. Neither
 decides anything: they report silence and wake runs, and the tick decides.
 """
 
@@ -12,6 +12,8 @@ import msgspec
 from ductord.coordinator.load import SQL
 
 _BATCH = 1000
+_LATE_COMMIT = timedelta(seconds=10)
+"""How much older than a look a start may be that the look before could not see yet. What takes longer is found by the walk over all starts."""
 _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 
 
@@ -46,25 +48,35 @@ async def watch(connection: asyncpg.Connection) -> Swept:
 
 
 class Net:
-    """The net under lost wake-ups. Walks all open runs page by page, a page per round, so that a round's cost is bounded."""
+    """The net under lost wake-ups. Walks all open runs and all starts page by page, a page per round, so that a round's cost is bounded."""
 
     def __init__(self, period_ms: int) -> None:
         self._period_ms = period_ms
-        self._cursor = _FIRST
+        self._open_runs = _FIRST
+        self._starts = _FIRST
         self._starts_since: datetime | None = None
 
     async def round(self, connection: asyncpg.Connection) -> Swept:
-        """One round over reports, timers, starts and a page of open runs."""
+        """One round over reports, timers, the latest starts, and a page each of starts and open runs."""
         swept = Swept()
         swept.repaired["reports"] = await connection.fetchval(SQL["sweep_reports"], self._period_ms, _BATCH)
-        swept.repaired["timers"] = await connection.fetchval(SQL["sweep_timers"], self._period_ms)
-        # The first round looks at every start ever; later ones at what was born since, with a margin for transactions that took long to commit.
+        swept.repaired["timers"] = await connection.fetchval(SQL["sweep_timers"], self._period_ms, _BATCH)
         now = await connection.fetchval(SQL["now"])
-        since = self._starts_since or datetime(1970, 1, 1, tzinfo=now.tzinfo)
-        swept.repaired["starts"] = await connection.fetchval(SQL["sweep_starts"], since, self._period_ms, _BATCH)
-        if swept.repaired["starts"] < _BATCH:
-            self._starts_since = now - timedelta(minutes=10)
-        page = await connection.fetchrow(SQL["sweep_stuck"], *self._cursor, _BATCH, self._period_ms)
+        reach = timedelta(milliseconds=self._period_ms) + _LATE_COMMIT
+        latest = await connection.fetchval(
+            SQL["sweep_starts"], (self._starts_since or now) - reach, self._period_ms, _BATCH
+        )
+        if latest < _BATCH:
+            self._starts_since = now
+        page = await connection.fetchrow(SQL["sweep_old_starts"], *self._starts, _BATCH, self._period_ms)
+        swept.repaired["starts"] = latest + page["lost"]
+        self._starts = _after(page)
+        page = await connection.fetchrow(SQL["sweep_stuck"], *self._open_runs, _BATCH, self._period_ms)
         swept.repaired["stuck"] = page["stuck"]
-        self._cursor = (page["last_tenant"], page["last_run"]) if page["seen"] == _BATCH else _FIRST
+        self._open_runs = _after(page)
         return swept
+
+
+def _after(page: asyncpg.Record) -> tuple[str, str]:
+    """Where the next page begins; after the last one, at the first again."""
+    return (page["last_tenant"], page["last_run"]) if page["seen"] == _BATCH else _FIRST

@@ -238,6 +238,7 @@ create table eec_workflow_timer (
 );
 create index eec_workflow_timer_run on eec_workflow_timer (tenant_id, run_id, due_time);
 create index eec_workflow_timer_due on eec_workflow_timer (due_time) where woken_time is null;
+create index eec_workflow_timer_woken on eec_workflow_timer (woken_time) where woken_time is not null;  -- few: for the net under lost wake-ups
 
 -- Wake-ups are rows: append only, deduplicated at the claim, deleted by the tick that served them. No key on purpose.
 create table eec_workflow_wakeup (
