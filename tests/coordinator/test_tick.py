@@ -2,6 +2,7 @@
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from ductord.coordinator.commit import Decided, commit
 from ductord.coordinator.load import SQL, load
@@ -42,6 +43,27 @@ async def test_a_second_wake_up_changes_nothing(books: Books, ticker: Ticker) ->
     assert (await ticker.tick()).transitions == 0
     assert await books.run(run_id) == before
     assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup") == 0
+
+
+async def test_the_current_step_is_the_one_begun_last_that_is_open(books: Books, ticker: Ticker) -> None:
+    """For people who glance: of two branches the one that goes on, and when its step ends too, the one that is left."""
+    manifest = chain(2)
+    lone = structs.replace(manifest.steps[0], ref="lone", incoming=(), outgoing=())
+    manifest = structs.replace(manifest, steps=(*manifest.steps, lone), entrypoints=(0, 2))
+    run_id = await books.start(await books.publish(manifest))
+    current = "select current_step from eec_workflow_run where run_id = $1"
+    seen = []
+    for ends in ("s0", "s1", "lone"):
+        await ticker.drain()
+        seen.append(await books.owner.fetchval(current, run_id))
+        await books.owner.execute(
+            "update eec_workflow_step_attempt set due_time = 'infinity' where step_ref <> $1 and status = 'open'", ends
+        )
+        await books.owner.execute("update eec_workflow_step_attempt set due_time = eec_now() where step_ref = $1", ends)
+        assert await books.report() == 1
+    await ticker.drain()
+    seen.append(await books.owner.fetchval(current, run_id))
+    assert seen == ["lone", "s1", "lone", ""]
 
 
 async def test_a_late_report_is_closed_and_changes_nothing(books: Books, ticker: Ticker) -> None:

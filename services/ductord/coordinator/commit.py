@@ -27,8 +27,8 @@ from ductord.model.effects import (
     SetTimer,
 )
 from ductord.model.enums import AttemptStatus
-from ductord.model.events import AttemptCreated
-from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
+from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, Manifest
+from ductord.model.run import Run
 
 
 class Decided(msgspec.Struct, kw_only=True):
@@ -126,7 +126,7 @@ def _run_columns(decided: list[Decided]) -> list[list[Any]]:
                 stored.encode_nodes(compiled.manifest, run),
                 run.edges,
                 stored.encode_state(run),
-                "" if run.status.terminal else _current_step(d.decision),
+                _current_step(compiled.manifest, run),
                 run.has_errors,
                 run.fault.code if run.fault else "",
                 run.fault.message if run.fault else "",
@@ -138,9 +138,12 @@ def _run_columns(decided: list[Decided]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _current_step(decision: Decision) -> str | None:
-    """The step begun last in this tick, for people who glance at a run; None keeps what the row says."""
-    return next((e.step_ref for e in reversed(decision.events) if isinstance(e, AttemptCreated)), None)
+def _current_step(manifest: Manifest, run: Run) -> str:
+    """The step begun last that is still open, for people who glance at a run; of several that began in one tick the last in graph order."""
+    begun = [
+        (node.first_time, index) for index, node in enumerate(run.nodes) if node.first_time and not node.status.terminal
+    ]
+    return manifest.steps[max(begun)[1]].ref if begun else ""
 
 
 async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], now: datetime) -> None:

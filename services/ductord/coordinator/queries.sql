@@ -105,7 +105,7 @@ cross join lateral (
 -- said by status, because `end_time is null` would let the planner walk the index of open runs once per row.
 update eec_workflow_run r
 set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
-    current_step = coalesce(x.current_step, r.current_step), has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
+    current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
     result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
             $12::text[], $13::text[], $15::timestamptz[])
@@ -116,7 +116,7 @@ returning r.run_id::text;
 -- name: insert_runs
 insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
                               error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
-select x.tenant_id, x.run_id, 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, coalesce(x.current_step, ''), x.has_errors, x.error_code,
+select x.tenant_id, x.run_id, 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step, x.has_errors, x.error_code,
        x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, $14::timestamptz
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
             $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[])

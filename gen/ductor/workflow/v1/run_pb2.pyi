@@ -363,7 +363,7 @@ class RunSummary(_message.Message):
     has_errors: _builtins.bool
     """Whether a node of the run failed or completed with error."""
     current_step: _builtins.str
-    """The first node in graph order that is running or waiting; empty when none is."""
+    """The step begun last that is still open, for people who glance; empty when none is."""
     root_run_id: _builtins.str
     """The run at the root of the tree that this run belongs to."""
     parent_run_id: _builtins.str
