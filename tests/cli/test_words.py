@@ -6,8 +6,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ductor.workflow.v1 import run_pb2, workflow_service_pb2
-from ductord.cli.ending import CommandFailed
+from ductord.cli.ending import WAYS_OUT, CommandFailed
 from ductord.cli.words import number, pair, plain, seconds, word
+from ductord.rpc.reasons import CODES
 
 BIG = 9_007_199_254_740_993
 
@@ -46,6 +47,11 @@ def test_words_that_people_type() -> None:
     assert pair("lead:a:b", "--subject") == ("lead", "a:b")
     with pytest.raises(CommandFailed, match="KEY:ID"):
         pair("lead", "--label")
+
+
+def test_ways_out_are_of_reasons_that_exist() -> None:
+    """Advice for a reason that the contract does not have would never be seen."""
+    assert set(WAYS_OUT) <= set(CODES)
 
 
 def test_lengths_of_time_for_people() -> None:
