@@ -35,6 +35,12 @@ element of an array, and is kept until the table is analysed again, a minute lat
 5 ms."""
 
 
+CONNECT_S: Final = 10.0
+STATEMENT_S: Final = 20.0
+"""The longest that a statement may take. In a black hole its cancelling takes as long again: a loop's turn that fell into one ends well within
+`DUCTOR_LIVENESS_MS`, so that a database's blip restarts nothing (KB-02, PG-02)."""
+
+
 async def open_pool(
     dsn: str,
     role: str,
@@ -64,7 +70,8 @@ async def open_pool(
         min_size=min_size,
         max_size=max_size,
         server_settings={**own, **(settings or {})},
-        command_timeout=30,
+        timeout=CONNECT_S,
+        command_timeout=STATEMENT_S,
         init=prepare,
         setup=None if replan_s is None else _replanning(replan_s),
         reset=_leave_what_cannot_write if writes else _no_reset,

@@ -13,7 +13,8 @@ import grpc
 
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
-from ductord.worker.running import Running, ids_of
+from ductord.rpc.errors import refusal_from
+from ductord.worker.running import Running, failed, ids_of
 
 MAX_BATCH: Final = 500
 MAX_BYTES: Final = 2_500_000
@@ -22,7 +23,9 @@ CALL_S: Final = 15.0
 GIVE_UP_S: Final = 60.0
 """How long after the end of its lease a report is still tried: dispatch may be away, and the sweep with it."""
 
-_REFUSED: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE)
+_TOO_LARGE: Final = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OUT_OF_RANGE)
+"""gRPC's own words for a message over a limit."""
+_REFUSED: Final = (grpc.StatusCode.INVALID_ARGUMENT, *_TOO_LARGE)
 
 _log = logging.getLogger("ductor.worker")
 
@@ -68,7 +71,7 @@ class Reports:
             request = api.CompleteTasksRequest(completions=[completion for _, completion in batch])
             answer = await self._stub.CompleteTasks(request, metadata=self._metadata, timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
-            if error.code() not in _REFUSED:
+            if error.code() not in _REFUSED or refusal_from(error).retry_after_ms is not None:  # OVERLOADED passes
                 self._keep(batch)
                 raise
             self._refused(batch, error)
@@ -108,11 +111,21 @@ class Reports:
             self._on_answer(running, api.TASK_COMPLETION_STATUS_LEASE_LOST)
 
     def _refused(self, batch: list[tuple[Running, api.TaskCompletion]], error: grpc.aio.AioRpcError) -> None:
-        """Dispatch does not take the batch as it is: then each report alone, and one that is refused alone is dropped with its lease."""
+        """Dispatch does not take the batch as it is: then each report alone.
+
+        An output that is refused alone fails its attempt for good: lost with its lease it would be made again and again (PL-06). Any other report is
+        dropped.
+        """
         if len(batch) > 1:
             self._limit = 1
             self._queue.extendleft(reversed(batch))
             return
-        [(running, _)] = batch
+        [(running, completion)] = batch
         _log.error("the report is refused: %s", error.details(), extra=ids_of(running.task))
+        if completion.HasField("success"):
+            too_large = error.code() in _TOO_LARGE or refusal_from(error).reason == "REQUEST_TOO_LARGE"
+            code = "payload_too_large" if too_large else "payload_invalid"
+            message = f"dispatch does not take the output of {len(completion.success.output_json):,} characters"
+            self._queue.appendleft((running, failed(running.task, code, message, non_retryable=True)))
+            return
         self._on_answer(running, api.TASK_COMPLETION_STATUS_LEASE_LOST)
