@@ -188,7 +188,7 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], no
             now,
         )
     channels = []
-    if any(effect.due_time <= now for _, effect in tasks):
+    if tasks:  # also those that a back-off holds: dispatch then knows when to look again
         channels.append("ductor_task")
     if checkpoints or any(d.ended for d in kept):
         channels.append("ductor_run")
