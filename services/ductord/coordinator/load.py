@@ -12,13 +12,14 @@ import asyncpg
 import msgspec
 import orjson
 
-from ductord.coordinator.cache import Cache, Compiled, Known, compile_manifest
+from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
 from ductord.db.queries import Queries
+from ductord.engine.graph import graph_of
 from ductord.model import stored
 from ductord.model.enums import Outcome, TaskKind, TimerKind
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
-from ductord.model.run import Fault, OutputRef, RunStart
+from ductord.model.run import Fault, Node, OutputRef, RunStart
 
 SQL = Queries("ductord.coordinator")
 
@@ -60,7 +61,7 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[])
     for row in rows:
-        if row["version_id"] in foreign_versions:
+        if row["version_id"] in foreign_versions or _newer(row):
             batch.foreign.append((row["tenant_id"], row["run_id"]))
             continue
         batch.runs.append(
@@ -72,10 +73,8 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
 async def load_outputs(
     connection: asyncpg.Connection, wanted: Iterable[tuple[Loaded, str]]
 ) -> dict[tuple[str, str], Any]:
-    """Output values by (run id, step ref) of nodes that have one; remembered with their run."""
-    pairs = [
-        (loaded, ref, node.output.attempt) for loaded, ref in wanted if (node := _node(loaded, ref)) and node.output
-    ]
+    """Output values by (run id, step ref) of steps that have one, or that are about to by a report; remembered with their run."""
+    pairs = [(loaded, ref, attempt) for loaded, ref in wanted if (attempt := _output_attempt(loaded, ref)) is not None]
     rows = await connection.fetch(
         SQL["load_outputs"],
         [loaded.known.start.tenant_id for loaded, _, _ in pairs],
@@ -93,15 +92,28 @@ async def load_outputs(
     return values
 
 
-def _node(loaded: Loaded, ref: str) -> Any:
-    assert loaded.compiled is not None
-    run = loaded.known.run
-    if run is None:
+def _output_attempt(loaded: Loaded, ref: str) -> int | None:
+    """The attempt whose row holds the output of a step."""
+    node = _node(loaded, ref)
+    if node is None:
         return None
-    for step, node in zip(loaded.compiled.manifest.steps, run.nodes, strict=True):
-        if step.ref == ref:
-            return node
-    return None
+    if node.output is not None:
+        return node.output.attempt
+    reports = loaded.inbox.reports
+    return next((r.attempt for r in reports if r.step_ref == ref and r.output and r.attempt == node.attempt), None)
+
+
+def _node(loaded: Loaded, ref: str) -> Node | None:
+    assert loaded.compiled is not None
+    index = graph_of(loaded.compiled.manifest).index.get(ref)
+    run = loaded.known.run
+    return None if run is None or index is None else run.nodes[index]
+
+
+def _newer(row: asyncpg.Record) -> bool:
+    """Whether the run's state was written by a newer build: decoding what we know of it, and writing that, would lose the rest."""
+    written: int | None = row["format_version"]
+    return written is not None and (written > FORMAT_VERSION or row["engine_level"] > ENGINE_LEVEL)
 
 
 def _loaded(
@@ -115,7 +127,7 @@ def _loaded(
     input_size = 0
     if known is None:
         input_size = len(row["input"])
-        known = Known(start=_start(row, compiled), run=None, outputs={})
+        known = Known(start=_start(row, compiled), run=None, outputs={}, input_bytes=input_size)
     loaded = Loaded(
         known=known,
         inbox=Inbox(start=known.start),
@@ -146,7 +158,8 @@ def _loaded(
         return loaded
     outputs = _current_outputs(known, compiled)
     for report, value in reports:
-        if report.output is not None:
+        node = _node(loaded, report.step_ref)
+        if report.output is not None and value is not msgspec.UNSET and node is not None and node.output is None:
             outputs[report.step_ref] = value
             known.remember_output(report.step_ref, report.attempt, value, report.output.size)
     loaded.inbox = Inbox(start=known.start, reports=tuple(r for r, _ in reports), timers=tuple(timers), outputs=outputs)
@@ -216,8 +229,9 @@ async def _compiled(
 async def _reports(
     connection: asyncpg.Connection, tenants: list[str], runs: list[str]
 ) -> dict[str, list[tuple[AttemptReport, Any]]]:
+    """Reports with the values of their outputs; UNSET where it is large: `decide` names it if an expression reads it."""
     reports: dict[str, list[tuple[AttemptReport, Any]]] = defaultdict(list)
-    for row in await connection.fetch(SQL["load_reports"], tenants, runs):
+    for row in await connection.fetch(SQL["load_reports"], tenants, runs, LARGE_BYTES):
         succeeded = row["outcome"] == Outcome.SUCCEEDED
         report = AttemptReport(
             step_ref=row["step_ref"],
@@ -234,7 +248,9 @@ async def _reports(
             non_retryable=row["non_retryable"],
             retry_after_ms=row["retry_after_ms"],
         )
-        value = orjson.loads(row["output"]) if succeeded and row["output"] is not None else None
+        value: Any = orjson.loads(row["output"]) if succeeded and row["output"] is not None else None
+        if row["output_left"]:
+            value = msgspec.UNSET
         reports[row["run_id"]].append((report, value))
     return reports
 

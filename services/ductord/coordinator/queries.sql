@@ -72,9 +72,11 @@ from eec_workflow_version
 where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
 
 -- name: load_reports
--- The inbox of attempts: reported and not yet judged. Drained by «not yet applied», never by «id above the last».
+-- The inbox of attempts: reported and not yet judged. Drained by «not yet applied», never by «id above the last». Outputs of more than $3 bytes stay where they
+-- are: most are never read by a tick, and a batch of them would fill the memory.
 select a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.outcome, a.report_time, a.start_time,
-       a.output::text, a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms
+       case when a.output_size > $3::int then null else a.output::text end as output, coalesce(a.output_size > $3::int, false) as output_left,
+       a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 cross join lateral (
     select * from eec_workflow_step_attempt r
