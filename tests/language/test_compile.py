@@ -50,6 +50,11 @@ def test_defaults_are_resolved() -> None:
     assert only.action.args.tree == {}
 
 
+def test_a_constant_back_off_is_not_cut_by_the_default_ceiling_a1() -> None:
+    (only,) = manifest_of(definition(step("a", retry_max_attempts=2, retry_backoff_ms=7_200_000))).steps
+    assert (only.retry.backoff_ms, only.retry.max_backoff_ms) == (7_200_000, 7_200_000)
+
+
 def test_on_error_follows_the_edges_when_unset_g4() -> None:
     manifest = manifest_of(
         definition(

@@ -152,9 +152,10 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], no
         for effect in d.decision.effects:
             of.setdefault(type(effect), []).append((d, effect))
     closes = of.get(CloseAttempt, []) + [pair for d in kept for pair in _ignored(d)]
+    closes.sort(key=_place)
     if closes:
         await connection.execute(SQL["close_attempts"], *_keys(closes), [e.status for _, e in closes], now)
-    if cancels := of.get(RequestCancel):
+    if cancels := sorted(of.get(RequestCancel, ()), key=_place):
         await connection.execute(SQL["request_cancels"], *_keys(cancels), now)
     tasks = of.get(QueueTask, [])
     await _queue(
@@ -260,6 +261,12 @@ def _queue_deadline(task: QueueTask) -> datetime | None:
 def _ids(pairs: Iterable[tuple[Decided, Any]]) -> tuple[list[str], list[str]]:
     keys = [d.key for d, _ in pairs]
     return [tenant for tenant, _ in keys], [run for _, run in keys]
+
+
+def _place(pair: tuple[Decided, Any]) -> tuple[Any, ...]:
+    """Where an attempt stands in the order in which everybody locks them: that of their key."""
+    d, e = pair
+    return *d.key, e.step_ref, e.item_index, e.kind, e.attempt
 
 
 def _keys(pairs: list[tuple[Decided, Any]]) -> tuple[list[Any], ...]:

@@ -17,8 +17,8 @@ from ductord.model.run import Fault, OutputRef, RunStart
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an attempt, judged first-writer-wins by its row: a worker's result or the sweep's verdict on its behalf.
 
-    `output` references a success, whose value stands in `Inbox.outputs`. `retry_after_ms`: the worker's own next delay (A1). `started`: a
-    worker had leased it. Times are database times.
+    `output` references a success, whose value stands in `Inbox.outputs`. `retry_after_ms`: the worker's own next delay (A1). `start_time`:
+    when a worker leased it, None if none did. Times are database times.
     """
 
     step_ref: str

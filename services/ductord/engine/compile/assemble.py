@@ -146,12 +146,14 @@ def _on_error(outgoing: list[Link]) -> OnError:
 
 
 def _retry(written: StepDefinition) -> RetryPolicy:
+    """Ruling A1. The default ceiling is for what grows: it does not cut a constant back-off that is longer than it."""
     default = RetryPolicy()
+    ceiling = max(default.max_backoff_ms, written.retry_backoff_ms or 0)
     return RetryPolicy(
         max_attempts=_or(written.retry_max_attempts, default.max_attempts),
         backoff_ms=_or(written.retry_backoff_ms, default.backoff_ms),
         coefficient=float(_or(written.retry_backoff_coefficient, default.coefficient)),
-        max_backoff_ms=_or(written.retry_max_backoff_ms, default.max_backoff_ms),
+        max_backoff_ms=_or(written.retry_max_backoff_ms, ceiling),
         jitter=bool(written.retry_jitter),
         retry_on=tuple(written.retry_on or ()),
         non_retryable=tuple(written.non_retryable or ()),
