@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ductord.coordinator.turns import Turns
 from ductord.engine.expressions import Programs, programs_for
 from ductord.model import manifest as manifests
 from ductord.model.manifest import Expression, Manifest, Template
@@ -106,6 +107,7 @@ class Cache:
     def __init__(self, *, runs: int = 4000, manifests: int = 500) -> None:
         self.runs: Recent[Known] = Recent(runs, _RUNS_BYTES)
         self.compiled: Recent[Compiled] = Recent(manifests)
+        self.turns = Turns()
 
     def keep(self, known: Known, input_size: int) -> None:
         """Remember an open run; an ended one, or one with a large input, is forgotten."""

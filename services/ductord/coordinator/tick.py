@@ -93,11 +93,17 @@ async def _decide_and_commit(
     begin_ns = time.time_ns()
     decided: list[Decided] = []
     failed: list[tuple[Loaded, Exception]] = []
-    waiting = list(batch.runs)
+    left: list[Loaded] = []
+    turns = cache.turns
+    waiting = [batch.runs[place] for place in turns.begin([loaded.known.start.tenant_id for loaded in batch.runs])]
     while waiting:
         missing: list[tuple[Loaded, Missing]] = []
         for loaded in waiting:
+            if turns.over:
+                left.append(loaded)
+                continue
             answer = _decide(loaded, limits, batch)
+            turns.decided(loaded.known.start.tenant_id, answer)
             if isinstance(answer, Missing):
                 missing.append((loaded, answer))
             elif isinstance(answer, Decision):
@@ -122,6 +128,10 @@ async def _decide_and_commit(
     ticked.conflicts += len(lost)
     ticked.foreign += len(batch.foreign)
     again = [(tenant, run, _POSTPONE_MS) for tenant, run in batch.foreign]
+    for loaded in left:
+        start = loaded.known.start
+        cache.runs.drop(start.run_id)
+        again.append((start.tenant_id, start.run_id, 0))
     again += [
         (e.loaded.known.start.tenant_id, e.loaded.known.start.run_id, 0)
         for e in decided

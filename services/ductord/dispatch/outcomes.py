@@ -82,10 +82,16 @@ class Outcomes:
 
     async def heartbeat(self, beats: Sequence[Beat]) -> tuple[dict[int, bool], datetime]:
         """Renew leases (A5): number → whether the worker is to stop, and the database time. A number that is missing has lost its lease."""
-        rows = [(beat.number, *beat.key, beat.details) for beat in sorted(beats, key=lambda beat: beat.key)]
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(9)]
-        found = await self._fetch("heartbeat", *columns, self._lease_ms)
-        return {row["number"]: row["cancel"] for row in found}, found[0]["now"] if found else await self._now()
+        latest: dict[LeaseKey, str | None] = {}
+        # An update takes a row once: beats of one lease in one batch are one beat, with the last details.
+        for beat in beats:
+            latest[beat.key] = beat.details if beat.details is not None else latest.get(beat.key)
+        keys = sorted(latest)
+        columns = [list(column) for column in zip(*((n, *key, latest[key]) for n, key in enumerate(keys)), strict=True)]
+        found = await self._fetch("heartbeat", *(columns or [[] for _ in range(9)]), self._lease_ms)
+        held = {keys[row["number"]]: row["cancel"] for row in found}
+        answers = {beat.number: held[beat.key] for beat in beats if beat.key in held}
+        return answers, found[0]["now"] if found else await self._now()
 
     async def _accept(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
         rows = [

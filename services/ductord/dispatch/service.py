@@ -64,6 +64,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         self._settings = settings
         # Reports and heartbeats have room beside the polls, however many wait: no lease shall end because other workers are idle.
         self._max_polls = max(settings.max_calls // 2, 1)
+        self._polls = 0
         self._beat_ms = min(settings.heartbeat_ms, max(settings.lease_ms // 3, MIN_BEAT_MS))
 
     async def PollTasks(self, request: api.PollTasksRequest, context: Any) -> api.PollTasksResponse:  # noqa: N802  # the contract's name
@@ -71,15 +72,19 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         poll = requests.poll(request, caller().tenant_id, self._settings)
         if self._waiting.closed:
             raise draining()
-        if len(self._waiting) >= self._max_polls:
+        if self._polls >= self._max_polls:
             message = "more polls wait than this process takes: poll for more tasks at once, or add dispatchers"
             raise refused("OVERLOADED", message, retry_after_ms=500)
         wait_s = min(request.wait_ms, self._settings.poll_wait_max_ms) / 1000
         left = context.time_remaining()
         if left is not None:
             wait_s = min(wait_s, max(left - REPLY_MARGIN_S, 0.0))
-        again = await self._leases.redeliver(poll) if request.poll_id else None
-        taken = Taken(again.tasks, again.now) if again else await self._waiting.take(poll, wait_s)
+        self._polls += 1
+        try:
+            again = await self._leases.redeliver(poll) if request.poll_id else None
+            taken = Taken(again.tasks, again.now) if again else await self._waiting.take(poll, wait_s)
+        finally:
+            self._polls -= 1
         self._measures.leased(taken.tasks)
         return api.PollTasksResponse(tasks=[self._task(task) for task in taken.tasks], metadata=_metadata(taken.looked))
 

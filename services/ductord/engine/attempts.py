@@ -175,7 +175,8 @@ def _delay(tick: Tick, index: int, report: AttemptReport) -> int:
 
 
 def _came_to_nothing(tick: Tick, index: int) -> None:
-    """The attempt ended without an outcome of its own: lost, given back, revoked. It is made again at once and costs no retry (A4)."""
+    """The attempt ended without an outcome of its own: lost, given back, revoked. It is made again and costs no retry (A4); at once, but for
+    a task that is given back again and again."""
     step = tick.manifest.steps[index]
     node = tick.work.nodes[index]
     if node.cancelling:
@@ -184,7 +185,8 @@ def _came_to_nothing(tick: Tick, index: int) -> None:
         message = f"the worker was lost {node.losses} times"
         exits.fail(tick, index, Fault(code=faults.WORKER_LOST, message=message))
     else:
-        tick.ready[index] = Again(retry=False, logical=node.logical, delay_ms=0)
+        given_back = node.attempt - node.failures - node.losses
+        tick.ready[index] = Again(retry=False, logical=node.logical, delay_ms=retry.pause_ms(given_back))
 
 
 def _retries_go_on(tick: Tick, index: int) -> bool:

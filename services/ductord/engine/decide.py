@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ductord.engine import attempts, checkpoints, ending, exits, faults, joins, stopping
 from ductord.engine.evolve import bare_run
-from ductord.engine.expressions import Programs
+from ductord.engine.expressions import Programs, one_decision
 from ductord.engine.limits import LIMITS, Limits
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.tick import First, Tick
@@ -37,6 +37,11 @@ def decide(
     if run is not None and run.status.terminal:
         return _put_away(inbox)
     tick = Tick(manifest, programs, run or bare_run(inbox.start.run_id), inbox, now, limits)
+    with one_decision():
+        return _decide(tick)
+
+
+def _decide(tick: Tick) -> Decision | Missing:
     if tick.work.run.status is RunStatus.PENDING:
         _start(tick)
     out_of_time = _facts(tick)

@@ -34,6 +34,7 @@ REFUSED = frozenset(
     }
 )
 
+_AT_ONCE = 5
 _HTTP = re.compile(r"HTTP_(\d{3})", re.IGNORECASE)
 _HTTP_AGAIN = frozenset({408, 429})
 
@@ -74,6 +75,12 @@ def delay_ms(policy: RetryPolicy, failures: int, run_id: str, step_ref: str, att
     if policy.jitter:
         delay = int(delay * _fraction(run_id, step_ref, attempt))
     return delay
+
+
+def pause_ms(given_back: int) -> int:
+    """Milliseconds before a task is offered again that workers gave back so often. At once the first times, as a rolling deploy needs it;
+    then up to ten seconds, so that a worker which gives back all it gets does not turn in circles (A4)."""
+    return 0 if given_back <= _AT_ONCE else min(100 << min(given_back - _AT_ONCE - 1, 7), 10_000)
 
 
 def _fraction(*parts: str | int) -> float:

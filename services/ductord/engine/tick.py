@@ -40,7 +40,7 @@ class Again(msgspec.Struct, frozen=True):
 class Tick:
     """`frontier`: pending steps an edge of which was resolved, a heap in Kahn order. `ready`: nodes that will get an attempt at the end of the
     tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
-    `touched`: checkpoints one of whose steps ended."""
+    `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far."""
 
     __slots__ = (
         "effects",
@@ -49,6 +49,7 @@ class Tick:
         "frontier",
         "graph",
         "inbox",
+        "input_bytes",
         "limits",
         "manifest",
         "missing",
@@ -74,6 +75,7 @@ class Tick:
         self.missing: set[str] = set()
         self.frontier: list[int] = []
         self.ready: dict[int, First | Again] = {}
+        self.input_bytes = 0
         self.failing: list[int] = []
         self.touched: set[int] = set()
 

@@ -8,6 +8,7 @@ from ductord.engine.expressions.check import Checked, Fault, Scope, check
 from ductord.engine.expressions.environment import Site
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, EXPRESSION_ERROR, ExpressionError
 from ductord.engine.expressions.evaluate import Programs, programs_for
+from ductord.engine.expressions.meter import one_decision
 
 __all__ = [
     "BUDGET_EXCEEDED",
@@ -20,5 +21,6 @@ __all__ = [
     "Scope",
     "Site",
     "check",
+    "one_decision",
     "programs_for",
 ]

@@ -119,6 +119,8 @@ class _Program:
             found, value = followed(*self._path, bindings)
             if found:
                 return value
+        if meter.decision_over():
+            raise self._failed(_GIVEN_UP)
         data = bound(self._roots, bindings, steps)
         if self._loops:
             meter.open_account()

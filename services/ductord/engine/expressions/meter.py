@@ -8,14 +8,17 @@ decision depends on how fast a machine is, except that work without end is given
 The functions take no argument and give a constant on purpose: the evaluator's bridge to Python never releases what passes through it.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from cel_expr_python import cel
 
 BUDGET_S: Final = 0.5
+DECISION_BUDGET_S: Final = 3.0
+"""Of all expressions of one decision together: a run of 500 steps must not keep the others waiting 500 times as long."""
 BUDGET_BYTES: Final = 64 << 20
 FREE: Final = 1 << 10
 """Bytes that cost nothing beside the iteration itself."""
@@ -26,6 +29,7 @@ _TICKS_PER_LOOK: Final = 16
 
 
 class _Account(threading.local):
+    decision_deadline = float("inf")
     deadline = 0.0
     ticks = 0
     bytes_left = 0
@@ -37,10 +41,25 @@ _account: Final = _Account()
 
 def open_account() -> None:
     """Begin one evaluation with the whole budget."""
-    _account.deadline = time.thread_time() + BUDGET_S
+    _account.deadline = min(time.thread_time() + BUDGET_S, _account.decision_deadline)
     _account.ticks = 0
     _account.bytes_left = BUDGET_BYTES
     _account.exceeded = False
+
+
+@contextlib.contextmanager
+def one_decision() -> Iterator[None]:
+    """Evaluations inside share a budget of processor time; what comes after it is over fails at once."""
+    _account.decision_deadline = time.thread_time() + DECISION_BUDGET_S
+    try:
+        yield
+    finally:
+        _account.decision_deadline = float("inf")
+
+
+def decision_over() -> bool:
+    """Whether the decision that this evaluation belongs to has spent its budget."""
+    return time.thread_time() > _account.decision_deadline
 
 
 def exceeded() -> bool:

@@ -6,6 +6,7 @@ from ductord.engine.reading import bindings
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
 from ductord.model import jsonvalue
+from ductord.model.errors import PayloadInvalid
 from ductord.model.manifest import ActionSpec
 
 
@@ -16,7 +17,13 @@ def prepare(tick: Tick, index: int) -> str:
     if args.static:
         return jsonvalue.dumps(args.tree)
     rendered = tick.programs.render(args, bindings(tick, args))
-    return jsonvalue.encode(rendered, root="args", max_bytes=tick.limits.payload_max_bytes)
+    text = jsonvalue.encode(rendered, root="args", max_bytes=tick.limits.payload_max_bytes)
+    tick.input_bytes += len(text)
+    limit = tick.limits.inputs_max_bytes
+    if tick.input_bytes > limit:
+        message = f"the args of steps that begin together are over {limit:,} bytes: pass references to large data"
+        raise PayloadInvalid("too_large", "args", message, limit_bytes=limit)
+    return text
 
 
 def start(tick: Tick, index: int, prepared: str) -> None:
