@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     workflow_runtime_enabled: bool = Field(
         default=True, description="off: definitions can be managed, no run is started or advanced"
     )
-    environment: str = Field(default="", description="the name whose environment overrides apply to VARS (L8)")
+    environment: str = Field(default="", description="the deployment's name on spans")
 
     # Who may call
     auth: Literal["off", "keys"] = "off"
