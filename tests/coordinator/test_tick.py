@@ -214,6 +214,24 @@ async def test_a_large_output_is_loaded_where_it_is_read(books: Books, ticker: T
     assert orjson.loads(rendered) == {"x": text}
 
 
+async def test_large_inputs_are_carried_a_few_at_a_time(books: Books, ticker: Ticker) -> None:
+    """Runs whose inputs together are more than a tick carries start in several ticks, each with its own input; who does not read it is not held up."""
+    manifest = chain(1)
+    args = Template(tree={"x": "${{ TRIGGER.payload.n }}"}, static=False, names=("TRIGGER",))
+    reader = structs.replace(manifest.steps[0], action=ActionSpec(action="noop:noop", args=args))
+    version = await books.publish(structs.replace(manifest, steps=(reader,)))
+    text = "x" * (5 << 20)
+    for n in range(7):
+        await books.start(version, input_=f'{{"n": {n}, "text": "{text}"}}')
+    for _ in range(3):
+        await books.start(await books.publish(manifest), input_=f'{{"text": "{text}"}}')
+    assert [(await ticker.tick()).tasks for _ in range(4)] == [6, 3, 1, 0]
+    rendered = await books.owner.fetch(
+        "select input ->> 'x' as n from eec_workflow_step_attempt where input ->> 'x' <> ''"
+    )
+    assert sorted(row["n"] for row in rendered) == [str(n) for n in range(7)]
+
+
 def test_the_cache_is_bounded_by_weight_too() -> None:
     """Few entries that weigh much push out those that were not used for longest; one that is too heavy by itself is not kept."""
     recent: Recent[str] = Recent(10, 100)

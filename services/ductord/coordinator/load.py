@@ -23,6 +23,8 @@ from ductord.model.run import Fault, Node, OutputRef, RunStart
 
 SQL = Queries("ductord.coordinator")
 
+_INPUTS_BYTES = 16 << 20  # of large inputs that one tick loads; what is more waits for the next
+
 
 class Loaded(msgspec.Struct, kw_only=True):
     """One claimed run: everything that `decide` takes. `error` is set instead where the stored state cannot be read."""
@@ -36,11 +38,12 @@ class Loaded(msgspec.Struct, kw_only=True):
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """The claimed runs of one tick. `now`: the one clock reading, by the database."""
+    """The claimed runs of one tick. `now`: the one clock reading, by the database. `left`: for the next tick, this one has enough to carry."""
 
     now: datetime
     runs: list[Loaded]
     foreign: list[tuple[str, str]]
+    left: list[tuple[str, str]]
 
 
 async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record]) -> Batch:
@@ -55,19 +58,46 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
         runs,
         [known.run.seq if known and known.run else -1 for known in cached],
         [known is not None for known in cached],
+        LARGE_BYTES,
     )
     reports = await _reports(connection, tenants, runs)
     timers = await _timers(connection, tenants, runs, now)
     versions, foreign_versions = await _compiled(connection, cache, rows)
-    batch = Batch(now=now, runs=[], foreign=[])
+    inputs, left = await _large_inputs(connection, rows, versions)
+    batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
         if row["version_id"] in foreign_versions or _newer(row):
             batch.foreign.append((row["tenant_id"], row["run_id"]))
             continue
-        batch.runs.append(
-            _loaded(cache, row, versions[row["version_id"]], reports[row["run_id"]], timers[row["run_id"]])
-        )
+        if row["run_id"] in left:
+            batch.left.append((row["tenant_id"], row["run_id"]))
+            continue
+        given = inputs.get(row["run_id"], row["input"])
+        compiled = versions[row["version_id"]]
+        batch.runs.append(_loaded(cache, row, given, compiled, reports[row["run_id"]], timers[row["run_id"]]))
     return batch
+
+
+async def _large_inputs(
+    connection: asyncpg.Connection, rows: list[asyncpg.Record], versions: dict[str, Compiled | Exception]
+) -> tuple[dict[str, str], set[str]]:
+    """Inputs, by run id, that were too large to be sent along and that some expression reads; and the runs whose input is beyond what a tick carries."""
+    wanted: list[asyncpg.Record] = []
+    left, room = set(), _INPUTS_BYTES
+    for row in rows:
+        if row["input_bytes"] > LARGE_BYTES and _reads_trigger(versions.get(row["version_id"])):
+            room -= row["input_bytes"]
+            if room >= 0 or not wanted:
+                wanted.append(row)
+            else:
+                left.add(row["run_id"])
+    tenants, runs = [row["tenant_id"] for row in wanted], [row["run_id"] for row in wanted]
+    found = await connection.fetch(SQL["load_inputs"], tenants, runs) if wanted else []
+    return {row["run_id"]: row["input"] for row in found}, left
+
+
+def _reads_trigger(compiled: Compiled | Exception | None) -> bool:
+    return isinstance(compiled, Compiled) and compiled.reads_trigger
 
 
 async def load_outputs(
@@ -104,9 +134,8 @@ def _output_attempt(loaded: Loaded, ref: str) -> int | None:
 
 
 def _node(loaded: Loaded, ref: str) -> Node | None:
-    assert loaded.compiled is not None
-    index = graph_of(loaded.compiled.manifest).index.get(ref)
-    run = loaded.known.run
+    run, compiled = loaded.known.run, loaded.compiled
+    index = graph_of(compiled.manifest).index.get(ref) if compiled is not None else None
     return None if run is None or index is None else run.nodes[index]
 
 
@@ -119,6 +148,7 @@ def _newer(row: asyncpg.Record) -> bool:
 def _loaded(
     cache: Cache,
     row: asyncpg.Record,
+    given: str | None,
     compiled: Compiled | Exception,
     reports: list[tuple[AttemptReport, Any]],
     timers: list[TimerDue],
@@ -126,8 +156,8 @@ def _loaded(
     known = cache.runs.get(row["run_id"])
     input_size = 0
     if known is None:
-        input_size = len(row["input"])
-        known = Known(start=_start(row, compiled), run=None, outputs={}, input_bytes=input_size)
+        input_size = row["input_bytes"] if _reads_trigger(compiled) else 0
+        known = Known(start=_start(row, given, compiled), run=None, outputs={}, input_bytes=input_size)
     loaded = Loaded(
         known=known,
         inbox=Inbox(start=known.start),
@@ -178,8 +208,7 @@ def _current_outputs(known: Known, compiled: Compiled) -> dict[str, Any]:
     return outputs
 
 
-def _start(row: asyncpg.Record, compiled: Compiled | Exception) -> RunStart:
-    reads_trigger = not isinstance(compiled, Exception) and compiled.reads_trigger
+def _start(row: asyncpg.Record, given: str | None, compiled: Compiled | Exception) -> RunStart:
     return RunStart(
         **{
             name: row[name]
@@ -190,7 +219,7 @@ def _start(row: asyncpg.Record, compiled: Compiled | Exception) -> RunStart:
         },
         parent_run_id=row["parent_run_id"] or "",
         labels=orjson.loads(row["labels"]),
-        payload=orjson.loads(row["input"]) if reads_trigger else None,
+        payload=orjson.loads(given) if given is not None and _reads_trigger(compiled) else None,
         variables={} if isinstance(compiled, Exception) else compiled.manifest.variables,
     )  # fmt: skip
 

@@ -50,11 +50,13 @@ served as (
 select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
 
 -- name: load_runs
--- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again.
+-- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again, nor are inputs of more
+-- than $5 bytes sent along.
 select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
        s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth,
        case when c.start_known then null else s.labels::text end as labels,
-       case when c.start_known then null else s.input::text end as input,
+       case when c.start_known or octet_length(s.input::text) > $5::int then null else s.input::text end as input,
+       case when c.start_known then 0 else octet_length(s.input::text) end as input_bytes,
        r.record_version, r.status, r.has_errors, r.start_time, r.end_time, r.format_version, r.engine_level,
        case when r.record_version = c.known then null else r.node_states::text end as node_states,
        case when r.record_version = c.known then null else r.edge_states end as edge_states,
@@ -65,6 +67,12 @@ join eec_workflow_run_start s on s.tenant_id = c.tenant_id and s.run_id = c.run_
 left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
 left join eec_workflow_quarantine q on q.tenant_id = c.tenant_id and q.run_id = c.run_id
 order by s.run_id;
+
+-- name: load_inputs
+-- Large inputs, of the runs whose expressions read them.
+select c.run_id::text, s.input::text
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+cross join lateral (select input from eec_workflow_run_start b where b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0) s;
 
 -- name: load_manifests
 select tenant_id, version_id::text, format_version, engine_level, manifest_hash, manifest::text

@@ -128,6 +128,7 @@ async def _decide_and_commit(
     ticked.conflicts += len(lost)
     ticked.foreign += len(batch.foreign)
     again = [(tenant, run, _POSTPONE_MS) for tenant, run in batch.foreign]
+    again += [(tenant, run, 0) for tenant, run in batch.left]
     for loaded in left:
         start = loaded.known.start
         cache.runs.drop(start.run_id)
