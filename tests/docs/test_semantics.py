@@ -48,6 +48,8 @@ LIMITS_TABLE = {
     "characters of an expression": MAX_SOURCE_CHARS,
     "comprehensions inside each other": MAX_NESTING,
     "processor time of one evaluation with a loop": round(meter.BUDGET_S * 1000),
+    "processor time of all expressions of a run in one tick": round(meter.DECISION_BUDGET_S * 1000),
+    "rendered args of a run in one tick, together": LIMITS.inputs_max_bytes,
     "operations of one draft edit": draft_ops.MAX_OPERATIONS,
     "runs of one batch trigger": trigger.MAX_BATCH,
     "reports or heartbeats of one call": requests.MAX_BATCH,
