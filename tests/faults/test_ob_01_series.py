@@ -1,0 +1,98 @@
+"""OB-01: /metrics of every process stays as small as it is, whatever names, refs, texts and tenants pass through it."""
+
+import asyncio
+import secrets
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from tests.faults.load import probed
+from tests.faults.workers import single
+from tests.support.api import Api, chain
+from tests.support.stack import Stack
+
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(120)]
+
+MARK = "zq9x"
+"""Is in everything that is random here; no series may hold it."""
+COMING = ("ductor_queue_",)
+"""Gauges of what comes and goes; a queue without tasks has none, and the number of queues has a cap of its own."""
+SERIES = 600
+"""More than any process has with every label value in use."""
+
+
+async def _play(stack: Stack, tenants: int, runs: int) -> None:
+    """Tenants, families, refs, keys, subjects, error codes and texts that nobody ever saw before."""
+
+    async def one() -> None:
+        async with Api(stack["edges"].target, _random()) as api:
+            fails = single(_random(), "core:fail", "default", args={"code": _random(), "message": _random() * 20})
+            for tree in (_renamed(chain(_random(), 2)), _renamed(fails)):
+                await api.start_many(await api.publish(tree), runs, key=_random())
+            await api.until_ended(30)
+
+    for _ in range(0, tenants, 10):
+        await asyncio.gather(*(one() for _ in range(10)))
+    await _ask_for_what_is_not_there(stack, tenants)
+
+
+async def _ask_for_what_is_not_there(stack: Stack, times: int) -> None:
+    """Paths of HTTP, names of RPCs and ids that nobody serves."""
+    unknown = ("/", "/workflow/v1/definitions/", "/ductor.workflow.v1.WorkflowService/")
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{stack['gateway'].http_port}", timeout=10) as http:
+        for _ in range(times):
+            for path in unknown:
+                answer = await http.post(path + _random(), json={_random(): 1}, headers={"X-Tenant-ID": _random()})
+                assert answer.status_code >= 400
+            answer = await http.request(_random().upper(), f"/{_random()}")
+            assert answer.status_code >= 400
+    async with grpc.aio.insecure_channel(stack["edges"].target) as channel:
+        for _ in range(times):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary(f"/{_random()}/{_random()}")(b"")
+
+
+def _random() -> str:
+    return f"{MARK}{secrets.token_hex(6)}"
+
+
+def _renamed(tree: dict[str, Any]) -> dict[str, Any]:
+    names = {step["ref"]: _random() for step in tree["steps"]}
+    for step in tree["steps"]:
+        step["ref"] = names[step["ref"]]
+    for edge in tree["edges"]:
+        edge["source_ref"], edge["target_ref"] = names[edge["source_ref"]], names[edge["target_ref"]]
+    return tree
+
+
+async def _series(stack: Stack) -> dict[str, set[str]]:
+    """Series by process."""
+    found = {}
+    for name, member in stack.members.items():
+        status, text = await probed(member, "/metrics")
+        assert status == 200
+        assert MARK not in text
+        found[name] = {
+            line.rsplit(" ", 1)[0] for line in text.splitlines() if line and not line.startswith(("#", *COMING))
+        }
+    return found
+
+
+async def test_ob_01_series_are_bounded(stack: Stack) -> None:
+    """OB-01: what 20 tenants with 40 families brought in series, 60 more tenants with 120 families and 1,200 runs do not add to."""
+    edges = stack["edges"].target
+    targets = {f"DUCTOR_{name}_TARGET": edges for name in ("DEFINITION", "TRIGGER", "READS")}
+    gateway = stack.add("gateway", ["gateway"], http=True, DUCTOR_DISPATCH_TARGET=stack["dispatch0"].target, **targets)
+    try:
+        await asyncio.to_thread(gateway.wait_ready)
+        await _play(stack, 20, 10)
+        before = await _series(stack)
+        await _play(stack, 60, 10)
+        after = await _series(stack)
+    finally:
+        stack.members.pop("gateway").terminate()
+    for name in after:
+        assert len(after[name]) < SERIES, sorted(after[name])
+        assert after[name] - before[name] == set(), name
