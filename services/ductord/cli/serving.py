@@ -15,6 +15,7 @@ from ductord.cli import roster
 from ductord.cli.configured import configured, misconfigured
 from ductord.cli.ending import DONE, FAILED, MISUSED, CommandFailed
 from ductord.cli.output import print_json, say, show, table
+from ductord.db.logins import unfit
 from ductord.db.migrate import migrate as migrate_database
 from ductord.db.migrate import pending
 from ductord.db.outage import is_outage, patient
@@ -109,8 +110,12 @@ async def _refuse_pending(service: DatabaseService, chosen: Settings) -> None:
         raise CommandFailed(f"{service} cannot log in to the database: {error}", way_out=way_out) from None
     try:
         names = await pending(connection)
+        fault = None if names or options["set_role"] else await unfit(connection, service)
     finally:
         await connection.close()
+    if fault:
+        way_out = f"let it log in as ductor_{service}, or as a role of your own that is a member of it and nothing more"
+        raise CommandFailed(f"{service} must not serve with this login: {fault}", way_out=way_out)
     if names:
         raise CommandFailed(
             f"the database lacks {', '.join(names)}", way_out="run `ductor migrate` as the owner first", code=FAILED

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import QueueTask
 
-ENOUGH_S = 0.5
-ENOUGH_BYTES = 16 << 20
+ENOUGH_S = 0.25
+ENOUGH_BYTES = 8 << 20
 """Processor time of the decisions of one tick, and bytes of the inputs that they queue, after which the rest of the batch waits for the next tick."""
 
 _MANY_TENANTS = 10_000

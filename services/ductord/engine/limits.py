@@ -12,7 +12,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     stop_grace_ms: int = 30_000
     max_worker_delay_ms: int = 7 * 24 * 3_600_000
     payload_max_bytes: int = 1 << 20
-    inputs_max_bytes: int = 32 << 20
+    inputs_max_bytes: int = 16 << 20
     aggregate_max_bytes: int = 2 << 20
 
 

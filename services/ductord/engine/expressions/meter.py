@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-BUDGET_S: Final = 0.5
-DECISION_BUDGET_S: Final = 3.0
+BUDGET_S: Final = 0.25
+DECISION_BUDGET_S: Final = 2.0
 """Of all expressions of one decision together: a run of 500 steps must not keep the others waiting 500 times as long."""
 BUDGET_BYTES: Final = 64 << 20
 FREE: Final = 1 << 10
