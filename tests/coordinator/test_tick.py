@@ -1,16 +1,13 @@
 """Group ticks on real Postgres: claim, decide, commit, lose a race, set a poisoned run aside."""
 
 import asyncpg
-import orjson
 import pytest
 from msgspec import structs
 
-from ductord.coordinator.cache import LARGE_BYTES, Recent
 from ductord.coordinator.commit import Decided, commit
 from ductord.coordinator.load import SQL, load
 from ductord.engine.decide import decide
 from ductord.model.decision import Decision
-from ductord.model.manifest import ActionSpec, Expression, Template
 from tests.coordinator.conftest import Ticker
 from tests.support.books import TENANT, Books, chain
 
@@ -170,79 +167,6 @@ async def test_data_that_aborts_the_commit_is_found_by_bisection(books: Books, t
     await ticker.drain()
     assert await books.status(runs[5]) == "running"
     assert await books.owner.fetchval("select count(*) from eec_workflow_quarantine") == 0
-
-
-async def test_a_newer_format_is_left_to_a_newer_coordinator(books: Books, ticker: Ticker) -> None:
-    """KB-03: a run that this build does not understand is neither failed nor stranded: its wake-up stays."""
-    run_id = await books.start(await books.publish(chain(1), format_version=99))
-    ticked = await ticker.tick()
-    assert (ticked.foreign, ticked.quarantined) == (1, 0)
-    assert await books.status(run_id) == "pending"
-    assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup where run_id = $1", run_id) == 1
-
-
-async def test_a_state_of_a_newer_format_is_left_alone(books: Books, ticker: Ticker) -> None:
-    """KB-03: a run whose row a newer build wrote is not read and written back with half of its state, though its version is an old one."""
-    run_id = await books.start(await books.publish(chain(2)))
-    await ticker.drain()
-    await books.owner.execute("update eec_workflow_run set format_version = 99")
-    before = await books.run(run_id)
-    await books.report()
-    assert (await ticker.tick()).foreign == 1
-    assert await books.run(run_id) == before
-
-
-async def test_a_large_output_is_loaded_where_it_is_read(books: Books, ticker: Ticker) -> None:
-    """An output too large to be sent along with its report reaches the condition and the args that read it, and only theirs is loaded."""
-    manifest = chain(3)
-    args = Template(tree={"x": '${{ STEPS["s0"].output.x }}'}, static=False, names=("STEPS",), steps=("s0",))
-    condition = Expression(source='size(STEPS["s0"].output.x) > 10', names=("STEPS",), steps=("s0",))
-    reader = structs.replace(manifest.steps[1], action=ActionSpec(action="noop:noop", args=args))
-    manifest = structs.replace(
-        manifest,
-        steps=(manifest.steps[0], reader, manifest.steps[2]),
-        edges=(structs.replace(manifest.edges[0], condition=condition), manifest.edges[1]),
-    )
-    run_id = await books.start(await books.publish(manifest))
-    text = "x" * 2 * LARGE_BYTES
-    for _ in range(3):
-        await ticker.drain()
-        await books.report(output=f'{{"x": "{text}"}}')
-    await ticker.drain()
-    assert (await books.settled(run_id)).status == "completed"
-    rendered = await books.owner.fetchval("select input::text from eec_workflow_step_attempt where step_ref = 's1'")
-    assert orjson.loads(rendered) == {"x": text}
-
-
-async def test_large_inputs_are_carried_a_few_at_a_time(books: Books, ticker: Ticker) -> None:
-    """Runs whose inputs together are more than a tick carries start in several ticks, each with its own input; who does not read it is not held up."""
-    manifest = chain(1)
-    args = Template(tree={"x": "${{ TRIGGER.payload.n }}"}, static=False, names=("TRIGGER",))
-    reader = structs.replace(manifest.steps[0], action=ActionSpec(action="noop:noop", args=args))
-    version = await books.publish(structs.replace(manifest, steps=(reader,)))
-    text = "x" * (5 << 20)
-    for n in range(7):
-        await books.start(version, input_=f'{{"n": {n}, "text": "{text}"}}')
-    for _ in range(3):
-        await books.start(await books.publish(manifest), input_=f'{{"text": "{text}"}}')
-    assert [(await ticker.tick()).tasks for _ in range(4)] == [6, 3, 1, 0]
-    rendered = await books.owner.fetch(
-        "select input ->> 'x' as n from eec_workflow_step_attempt where input ->> 'x' <> ''"
-    )
-    assert sorted(row["n"] for row in rendered) == [str(n) for n in range(7)]
-
-
-def test_the_cache_is_bounded_by_weight_too() -> None:
-    """Few entries that weigh much push out those that were not used for longest; one that is too heavy by itself is not kept."""
-    recent: Recent[str] = Recent(10, 100)
-    for key in "abc":
-        recent.put(key, key.upper(), 40)
-    assert (recent.get("a"), recent.get("b"), recent.get("c")) == (None, "B", "C")
-    recent.put("b", "smaller", 10)
-    recent.put("d", "D", 50)
-    assert (recent.get("c"), len(recent)) == ("C", 3)
-    recent.put("e", "E", 101)
-    assert (recent.get("e"), len(recent)) == (None, 3)
 
 
 async def test_c9_a_run_that_is_put_off_has_one_wake_up(books: Books, ticker: Ticker) -> None:

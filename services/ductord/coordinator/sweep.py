@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 
-from ductord.coordinator.load import SQL
+from ductord.db.queries import Queries
+
+SQL = Queries("ductord.coordinator", "sweep.sql")
 
 _BATCH = 1000
 _LATE_COMMIT = timedelta(seconds=10)

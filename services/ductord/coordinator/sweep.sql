@@ -1,0 +1,126 @@
+-- The statements of watch and net. They report silence and append wake-ups; locks are taken with `skip locked`, so a sweep waits for nobody.
+-- `not exists (… offset 0)` stays a probe per row: what is looked for is nearly always there, and a join would read all of the other table.
+
+-- name: expire_attempts
+-- Silence has limits: the sweep reports, on the worker's behalf and by database time, what is overdue. First writer wins, so a result that came in time stays.
+with overdue as (
+    select tenant_id, run_id, step_ref, item_index, kind, attempt
+    from eec_workflow_step_attempt
+    where status = 'open' and report_time is null and check_time is not null and check_time <= eec_now()
+    order by check_time limit $1 for update skip locked
+),
+expired as (
+    update eec_workflow_step_attempt a
+    set report_time = eec_now(),
+        outcome = case when a.lease_secret is null then 'queue_timed_out'
+                       when a.deadline_time <= eec_now() then 'timed_out'
+                       when a.heartbeat_timeout_ms is not null
+                            and coalesce(a.heartbeat_time, a.start_time) + a.heartbeat_timeout_ms * interval '1 millisecond' <= eec_now()
+                            then 'heartbeat_timed_out'
+                       else 'lost' end
+    from overdue o
+    where a.tenant_id = o.tenant_id and a.run_id = o.run_id and a.step_ref = o.step_ref and a.item_index = o.item_index and a.kind = o.kind
+      and a.attempt = o.attempt
+    returning a.tenant_id, a.run_id, a.outcome
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from expired)
+select outcome, count(*)::int as attempts from expired group by outcome;
+
+-- name: wake_timers
+-- Due timers, oldest first, wake their runs once; the tick that fires them deletes them.
+with due as (
+    select tenant_id, run_id, kind, step_ref, item_index from eec_workflow_timer
+    where woken_time is null and due_time <= eec_now() order by due_time limit $1 for update skip locked
+),
+woken as (
+    update eec_workflow_timer t set woken_time = eec_now() from due d
+    where t.tenant_id = d.tenant_id and t.run_id = d.run_id and t.kind = d.kind and t.step_ref = d.step_ref and t.item_index = d.item_index
+    returning t.tenant_id, t.run_id
+),
+wakeups as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from woken)
+select count(*)::int from woken;
+
+-- name: sweep_reports
+-- Reports that nobody woke a run for (a wake-up was lost): older than the sweep period and still not judged.
+with lost as (
+    select distinct a.tenant_id, a.run_id from eec_workflow_step_attempt a
+    where a.status = 'open' and a.report_time is not null and a.report_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_timers
+-- Timers that woke their run and are still there although no wake-up names it: the wake-up was lost. (A run that is set aside has one, in the future.)
+with lost as (
+    select t.tenant_id, t.run_id, t.kind, t.step_ref, t.item_index from eec_workflow_timer t
+    where t.woken_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.run_id = t.run_id offset 0)
+    order by t.woken_time limit $2 for update skip locked
+),
+again as (
+    update eec_workflow_timer t set woken_time = null from lost l
+    where t.tenant_id = l.tenant_id and t.run_id = l.run_id and t.kind = l.kind and t.step_ref = l.step_ref and t.item_index = l.item_index
+)
+select count(*)::int from lost;
+
+-- name: sweep_starts
+-- Runs born since $1 that never started and that no wake-up names. Tenant after tenant, since the index leads with it; a probe each, since most have a state.
+with recursive tenants as (
+    (select tenant_id from eec_workflow_run_start order by tenant_id limit 1)
+    union all
+    select (select s.tenant_id from eec_workflow_run_start s where s.tenant_id > t.tenant_id order by s.tenant_id limit 1)
+    from tenants t where t.tenant_id is not null
+),
+lost as (
+    select s.tenant_id, s.run_id from tenants t
+    cross join lateral (
+        select b.tenant_id, b.run_id from eec_workflow_run_start b
+        where b.tenant_id = t.tenant_id and b.create_time >= $1 and b.create_time < eec_now() - $2::bigint * interval '1 millisecond' offset 0
+    ) s
+    where not exists (select from eec_workflow_run r where r.tenant_id = s.tenant_id and r.run_id = s.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id offset 0)
+    limit $3
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_old_starts
+-- The same over all runs ever born, page after page.
+with page as (
+    select s.tenant_id, s.run_id, s.create_time from eec_workflow_run_start s
+    where (s.tenant_id, s.run_id) > ($1, $2::uuid) order by s.tenant_id, s.run_id limit $3
+),
+lost as (
+    select p.tenant_id, p.run_id from page p
+    where p.create_time < eec_now() - $4::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_run r where r.tenant_id = p.tenant_id and r.run_id = p.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select (select count(*)::int from lost) as lost, (select count(*)::int from page) as seen,
+       (select tenant_id from page order by tenant_id desc, run_id desc limit 1) as last_tenant,
+       (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
+
+-- name: sweep_stuck
+-- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt. The count should be 0: each is a
+-- bug, and is woken.
+with page as (
+    select r.tenant_id, r.run_id, r.update_time from eec_workflow_run r
+    where r.end_time is null and (r.tenant_id, r.run_id) > ($1, $2::uuid) order by r.tenant_id, r.run_id limit $3
+),
+stuck as (
+    select p.tenant_id, p.run_id from page p
+    where p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
+      and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind <> 'run_timeout' offset 0)
+      and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open' offset 0)
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from stuck)
+select (select count(*)::int from stuck) as stuck, (select count(*)::int from page) as seen,
+       (select tenant_id from page order by tenant_id desc, run_id desc limit 1) as last_tenant,
+       (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
+
+-- name: now
+select eec_now();
