@@ -146,7 +146,7 @@ async def _running(postgres: EmbeddedPostgres) -> AsyncIterator[Sequence[Service
 
 async def _serve(services: Sequence[Service], life: Life) -> None:
     """Serve until asked to stop."""
-    tracing.configure(life.settings)
+    tracing.configure(life.settings, services=[service.name for service in services])
     try:
         async with _hosted(services, life) as host:
             if await _ready(host, life.stop):

@@ -252,7 +252,7 @@ async def serve(
     `started` is called once everything serves (the CLI prints the addresses there). A stop during the start gives the start up.
     """
     logs.configure(settings)
-    tracing.configure(settings)
+    tracing.configure(settings, services=[service.name for service in services])
     for name in Settings.unknown(os.environ):
         _log.warning("no option is called %s; it has no effect", name)
     stop = stop or asyncio.Event()

@@ -6,7 +6,7 @@ Without one a span is the parent's context passed on, which costs next to nothin
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -132,11 +132,11 @@ def recording() -> bool:
     return _recorder is not None
 
 
-def configure(settings: Settings, *, exporter: "SpanExporter | None" = None) -> None:
-    """Record spans if an OTLP endpoint is configured, or to the given exporter (at once, for tests)."""
+def configure(settings: Settings, *, services: Sequence[str] = (), exporter: "SpanExporter | None" = None) -> None:
+    """Record spans if an OTLP endpoint is configured, or to the given exporter (at once, for tests). `services`: who runs in this process."""
     global _recorder
     if exporter is not None or settings.otlp_endpoint:
-        _recorder = _Recorder(settings, exporter)
+        _recorder = _Recorder(settings, services, exporter)
 
 
 def shut_down() -> None:
@@ -150,7 +150,7 @@ def shut_down() -> None:
 class _Recorder:
     """The OpenTelemetry side. Imported on demand: it is 20 MB that a process without an endpoint does not need."""
 
-    def __init__(self, settings: Settings, exporter: "SpanExporter | None") -> None:
+    def __init__(self, settings: Settings, services: Sequence[str], exporter: "SpanExporter | None") -> None:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -158,7 +158,15 @@ class _Recorder:
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
         self._trace = trace
-        resource = Resource.create({"service.name": "ductor", "deployment.environment.name": settings.environment})
+        # A process of one service is told apart by its name; one of many says which in an attribute.
+        name = f"ductor-{services[0]}" if len(services) == 1 else "ductor"
+        resource = Resource.create(
+            {
+                "service.name": name,
+                "ductor.services": list(services),
+                "deployment.environment.name": settings.environment,
+            }
+        )
         sampler = ParentBased(TraceIdRatioBased(settings.trace_sample_ratio))
         self.provider = TracerProvider(resource=resource, sampler=sampler, shutdown_on_exit=False)
         if exporter is not None:
