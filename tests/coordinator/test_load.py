@@ -1,10 +1,13 @@
 """What a tick loads and remembers: no more than it reads, no more than memory holds, nothing of a newer build."""
 
+from datetime import UTC, datetime
+
 import orjson
 from msgspec import structs
 
-from ductord.coordinator.cache import LARGE_BYTES, Recent
+from ductord.coordinator.cache import LARGE_BYTES, Cache, Known
 from ductord.model.manifest import ActionSpec, Expression, Template
+from ductord.model.run import RunStart
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books, chain
 
@@ -49,17 +52,29 @@ async def test_large_inputs_are_carried_a_few_at_a_time(books: Books, ticker: Ti
     assert sorted(row["n"] for row in rendered) == [str(n) for n in range(7)]
 
 
-def test_the_cache_is_bounded_by_weight_too() -> None:
-    """Few entries that weigh much push out those that were not used for longest; one that is too heavy by itself is not kept."""
-    recent: Recent[str] = Recent(10, 100)
-    for key in "abc":
-        recent.put(key, key.upper(), 40)
-    assert (recent.get("a"), recent.get("b"), recent.get("c")) == (None, "B", "C")
-    recent.put("b", "smaller", 10)
-    recent.put("d", "D", 50)
-    assert (recent.get("c"), len(recent)) == ("C", 3)
-    recent.put("e", "E", 101)
-    assert (recent.get("e"), len(recent)) == (None, 3)
+def test_the_cache_is_bounded_by_weight() -> None:
+    """A few runs with many outputs push out those that were not used for longest, whatever their number."""
+    cache = Cache()
+    for n in range(100):
+        start = RunStart(
+            tenant_id="t",
+            run_id=f"r{n}",
+            definition_id="d",
+            version_id="v",
+            version=1,
+            family_slug="x",
+            create_time=datetime(2030, 1, 1, tzinfo=UTC),
+        )
+        known = Known(start=start, run=None)
+        for ref in range(20):
+            known.remember_output(f"s{ref}", 1, None, LARGE_BYTES)
+        known.remember_output("large", 1, None, LARGE_BYTES + 1)
+        assert "large" not in known.outputs
+        cache.keep(known, 0)
+    assert cache.runs.currsize <= 64 << 20
+    assert 10 < len(cache.runs) < 100
+    assert "r99" in cache.runs
+    assert "r0" not in cache.runs
 
 
 async def test_a_state_of_a_newer_format_is_left_alone(books: Books, ticker: Ticker) -> None:

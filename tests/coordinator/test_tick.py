@@ -256,3 +256,16 @@ async def _fail_at_commit(books: Books, state: str, run_id: str | None = None) -
         "create constraint trigger fail_at_commit after insert on eec_workflow_transition deferrable initially deferred"
         " for each row execute function fail_at_commit()"
     )
+
+
+async def test_state_that_nobody_expected_is_one_runs_fault(books: Books, ticker: Ticker) -> None:
+    """C9: whatever a run's stored state makes load or commit raise, by whatever name, the others of its batch get their tick."""
+    version = await books.publish(chain(2))
+    runs = [await books.start(version) for _ in range(5)]
+    await ticker.drain()
+    await books.report()
+    await books.owner.execute("update eec_workflow_run set edge_states = '' where run_id = $1", runs[2])
+    ticker.cache.runs.clear()
+    ticked = await ticker.tick()
+    assert (ticked.quarantined, ticked.transitions) == (1, 4)
+    assert await books.owner.fetchval("select run_id::text from eec_workflow_quarantine") == runs[2]

@@ -27,7 +27,7 @@ from ductord.model.effects import (
     SetTimer,
 )
 from ductord.model.enums import AttemptStatus
-from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, Manifest
+from ductord.model.manifest import FORMAT_VERSION, Manifest
 from ductord.model.run import Run
 
 
@@ -97,7 +97,7 @@ async def _write_runs(connection: asyncpg.Connection, changed: list[Decided], no
             columns[13],
             [start.version_id for start in starts],
             [FORMAT_VERSION] * len(new),
-            [ENGINE_LEVEL] * len(new),
+            [d.loaded.compiled.manifest.engine_level for d in new if d.loaded.compiled],
         )
         won |= {row[0] for row in rows}
     return won

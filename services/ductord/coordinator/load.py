@@ -250,7 +250,7 @@ async def _compiled(
             except Exception as error:  # whatever a stored manifest can do wrong concerns its own runs alone (C9)
                 versions[version_id] = error
                 continue
-            cache.compiled.put(version_id, compiled)
+            cache.compiled[version_id] = compiled
             versions[version_id] = compiled
     return versions, foreign
 

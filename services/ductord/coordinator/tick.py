@@ -14,6 +14,7 @@ from ductord.coordinator.cache import Cache
 from ductord.coordinator.commit import Decided, commit
 from ductord.coordinator.load import SQL, Batch, Loaded, load, load_outputs
 from ductord.coordinator.telling import tell
+from ductord.db.outage import passes
 from ductord.engine.decide import decide
 from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
@@ -26,15 +27,8 @@ log = logging.getLogger("ductor.coordinator")
 _POSTPONE_MS = 1000
 """How long a run of a newer format is left to a coordinator that understands it before it is offered again."""
 
-_DATA_ERRORS = (
-    asyncpg.DataError,
-    asyncpg.IntegrityConstraintViolationError,
-    asyncpg.ProgramLimitExceededError,
-    ValueError,
-    TypeError,
-    OverflowError,
-)
-"""Errors that one run's data causes, whatever is tried again: the batch is bisected."""
+_DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
+"""Words of the database that one run's data causes, however often it is tried again."""
 
 Runs = Sequence[tuple[str, str]]
 
@@ -67,14 +61,22 @@ async def tick(
                 ticked.claimed = len(claimed)
                 batch = await load(connection, cache, claimed)
                 committed = await _decide_and_commit(connection, cache, limits, batch, ticked)
-    except _DATA_ERRORS as error:
+    except Exception as error:
         _forget(cache, claimed)
+        if _everybodys(error):
+            raise
         return await _bisect(connection, cache, limits, claimed, error)
     except BaseException:
         _forget(cache, claimed)
         raise
     tell(committed)
     return ticked
+
+
+def _everybodys(error: Exception) -> bool:
+    """Whether an error of load or commit concerns every run: an outage, a conflict, a refusal by the database. Anything else comes from one run's
+    data or state, whatever it is called, and must not keep the batch from its tick for ever: the batch is bisected (C9)."""
+    return passes(error) or (isinstance(error, asyncpg.PostgresError) and not isinstance(error, _DATA_ERRORS))
 
 
 async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | None) -> list[asyncpg.Record]:
@@ -117,7 +119,7 @@ async def _decide_and_commit(
     for entry in decided:
         known = entry.loaded.known
         if known.start.run_id in lost:
-            cache.runs.drop(known.start.run_id)
+            cache.forget(known.start.run_id)
             continue
         if entry.decision.run is not None:
             known.run = entry.decision.run
@@ -131,7 +133,7 @@ async def _decide_and_commit(
     again += [(tenant, run, 0) for tenant, run in batch.left]
     for loaded in left:
         start = loaded.known.start
-        cache.runs.drop(start.run_id)
+        cache.forget(start.run_id)
         again.append((start.tenant_id, start.run_id, 0))
     again += [
         (e.loaded.known.start.tenant_id, e.loaded.known.start.run_id, 0)
@@ -216,7 +218,7 @@ async def _bisect(
 
 async def _quarantine(connection: asyncpg.Connection, cache: Cache, failed: list[tuple[Loaded, Exception]]) -> None:
     for loaded, _ in failed:
-        cache.runs.drop(loaded.known.start.run_id)
+        cache.forget(loaded.known.start.run_id)
     await _set_aside(connection, [(x.known.start.tenant_id, x.known.start.run_id, error) for x, error in failed])
 
 
@@ -235,4 +237,4 @@ async def _set_aside(connection: asyncpg.Connection, failed: list[tuple[str, str
 def _forget(cache: Cache, claimed: list[asyncpg.Record]) -> None:
     # The transaction rolled back, or nobody knows whether it committed: what memory holds may be neither. Reading again settles it.
     for row in claimed:
-        cache.runs.drop(row["run_id"])
+        cache.forget(row["run_id"])

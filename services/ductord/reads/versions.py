@@ -4,16 +4,18 @@ A manifest never changes, so each process decodes it once. Only these fields are
 looked at by an older reader.
 """
 
-from collections import OrderedDict
+from contextlib import suppress
 from typing import Final
 
 import asyncpg
 import msgspec
+from cachetools import LRUCache
 
 from ductord.db.queries import Queries
 from ductord.model.enums import EdgeType, StepType
 
-_CACHED: Final = 1_000
+_CACHED_BYTES: Final = 16 << 20
+"""How much manifest text the remembered outlines may have come from."""
 _q: Final = Queries("ductord.reads")
 
 
@@ -59,17 +61,18 @@ class Outlines:
     """The outlines that this process has met, by tenant and version id."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Outline] = OrderedDict()
+        self._known: LRUCache[tuple[str, str], tuple[Outline, int]] = LRUCache(
+            _CACHED_BYTES, getsizeof=lambda entry: entry[1]
+        )
 
     async def outline(self, db: asyncpg.Connection, tenant_id: str, version_id: str) -> Outline:
         """The outline of a version that exists, from memory or from its row."""
         key = (tenant_id, version_id)
-        outline = self._known.get(key)
-        if outline is None:
-            outline = _decoder.decode(await db.fetchval(_q["load_manifest"], tenant_id, version_id))
-            self._known[key] = outline
-            if len(self._known) > _CACHED:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(key)
+        known = self._known.get(key)
+        if known is not None:
+            return known[0]
+        text = await db.fetchval(_q["load_manifest"], tenant_id, version_id)
+        outline = _decoder.decode(text)
+        with suppress(ValueError):  # one that is too large to be remembered
+            self._known[key] = outline, len(text)
         return outline

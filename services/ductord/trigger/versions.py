@@ -4,12 +4,13 @@ The *current* version is read from the database for every call (D1); what a vers
 schema once. Of the manifest only a few fields are decoded, so that a version of a newer release can be started by an older trigger.
 """
 
-from collections import OrderedDict
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
 import asyncpg
 import msgspec
+from cachetools import LRUCache
 
 from ductord.db.pool import tenant_transaction
 from ductord.db.queries import Queries
@@ -18,7 +19,8 @@ from ductord.model.errors import Refusal, Violation
 from ductord.model.schemas import Schema, SchemaInvalid
 from ductord.rpc.errors import refused
 
-_CACHED: Final = 1_000
+_CACHED_BYTES: Final = 32 << 20
+"""How much manifest text the remembered versions may have come from; each keeps a little of its own, mostly the input schema."""
 _q: Final = Queries("ductord.trigger")
 
 
@@ -103,7 +105,9 @@ class Versions:
     """The versions that this process has met, by tenant and id."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Version] = OrderedDict()
+        self._known: LRUCache[tuple[str, str], tuple[Version, int]] = LRUCache(
+            _CACHED_BYTES, getsizeof=lambda entry: entry[1]
+        )
 
     async def resolve(self, db: asyncpg.Connection, tenant_id: str, given_id: str) -> Resolved:
         """The version that a start by hand runs (D1, D3, D4), inside the caller's transaction of that tenant.
@@ -129,26 +133,25 @@ class Versions:
     async def version(self, db: asyncpg.Connection, tenant_id: str, version_id: str) -> Version:
         """A version that exists, from memory or from its row."""
         key = (tenant_id, version_id)
-        version = self._known.get(key)
-        if version is None:
-            try:
-                version = Version(version_id, await db.fetchval(_q["load_manifest"], tenant_id, version_id))
-            except SchemaInvalid as error:
-                raise RuntimeError(
-                    f"version {version_id} was published with an input_schema that is none: {error.message}"
-                ) from error
-            self._known[key] = version
-            if len(self._known) > _CACHED:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(key)
+        known = self._known.get(key)
+        if known is not None:
+            return known[0]
+        text = await db.fetchval(_q["load_manifest"], tenant_id, version_id)
+        try:
+            version = Version(version_id, text)
+        except SchemaInvalid as error:
+            raise RuntimeError(
+                f"version {version_id} was published with an input_schema that is none: {error.message}"
+            ) from error
+        with suppress(ValueError):  # one that is too large to be remembered
+            self._known[key] = version, len(text)
         return version
 
     async def read(self, pool: asyncpg.Pool, tenant_id: str, version_id: str) -> Version:
         """The same, outside of a transaction."""
         known = self._known.get((tenant_id, version_id))
         if known is not None:
-            return known
+            return known[0]
         async with tenant_transaction(pool, tenant_id) as db:
             return await self.version(db, tenant_id, version_id)
 
