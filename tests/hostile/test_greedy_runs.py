@@ -60,6 +60,18 @@ def test_ce_05_all_expressions_of_a_decision_share_a_budget(monkeypatch: pytest.
     assert programs_for(chain(1)).value(Expression(source="1 + 1"), None) == 2, "the budget is one decision's"  # type: ignore[arg-type]
 
 
+def test_ce_05_compiling_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step may hold thousands of templates; a process that sees them for the first time compiles each."""
+    monkeypatch.setattr(meter, "DECISION_BUDGET_S", 0.1)
+    tree = [f"${{{{ TRIGGER.payload.x{n} }}}}" for n in range(4_000)]
+    action = ActionSpec(action="core:echo", args=Template(tree=tree, static=False, names=("TRIGGER",)))
+    begin = time.process_time()
+    decision = first_tick(wide(1, action=action), {f"x{n}": n for n in range(4_000)})
+    assert time.process_time() - begin < 0.6
+    assert decision.run is not None
+    assert [node.fault.code for node in decision.run.nodes if node.fault] == ["expression_budget_exceeded"]
+
+
 def test_pl_06_inputs_that_begin_together_are_bounded() -> None:
     """L7: 500 steps that each take a payload of 1 MiB were half a gigabyte in one statement. Those beyond the bound fail, and say why."""
     manifest = wide(

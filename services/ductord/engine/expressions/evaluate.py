@@ -91,6 +91,10 @@ class Programs:
     def _program(self, source: str) -> "_Program":
         program = self._programs.get(source)
         if program is None:
+            if (
+                meter.decision_over()
+            ):  # compiling costs more than most evaluations, and an input may hold thousands of sources
+                raise _failed(source, _GIVEN_UP)
             program = self._programs[source] = _Program(source)
         return program
 
@@ -143,13 +147,17 @@ class _Program:
         raise self._failed(cause)
 
     def _failed(self, cause: str) -> ExpressionError:
-        if _GIVEN_UP in cause:
-            return ExpressionError(self._source, "it takes too much work", code=BUDGET_EXCEEDED)
-        status, separator, text = cause.partition(": ")
-        shown = text if separator and status.isupper() else cause
-        if "regular expression" in shown:  # the pattern may be data
-            shown = "invalid regular expression"
-        return ExpressionError(self._source, shown[:_MAX_CAUSE])
+        return _failed(self._source, cause)
+
+
+def _failed(source: str, cause: str) -> ExpressionError:
+    if _GIVEN_UP in cause:
+        return ExpressionError(source, "it takes too much work", code=BUDGET_EXCEEDED)
+    status, separator, text = cause.partition(": ")
+    shown = text if separator and status.isupper() else cause
+    if "regular expression" in shown:  # the pattern may be data
+        shown = "invalid regular expression"
+    return ExpressionError(source, shown[:_MAX_CAUSE])
 
 
 def _printed(value: JSON, source: str) -> str:
