@@ -67,7 +67,8 @@ async def test_a_start_that_is_killed_can_be_repeated(folder: Path, moment: str)
     await connection.close()
     server.stop()
     assert server.pid() is None
-    assert not _processes(folder)
+    # An initdb whose parent was killed works on for a moment, in a folder that is gone: it is no server, and ends by itself.
+    _when(lambda: not _processes(folder))
 
 
 async def test_a_server_that_was_left_running_is_adopted_with_its_data(folder: Path) -> None:
