@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 from ductord.engine.jsontext import read_json
-from ductord.engine.positions import Positions, TextNode
+from ductord.engine.positions import Positions
 from ductord.engine.suggest import suggestion
 from ductord.engine.yamltext import read_yaml
 from ductord.model.definition import DOCUMENT_TYPE
@@ -48,16 +48,6 @@ def read_document(text: str | bytes, *, door: Literal["yaml", "json"] = "yaml") 
     if not isinstance(definition, dict):
         return ReadDocument(None, None, violations)
     return ReadDocument(definition, positions.under("definition"), violations)
-
-
-def read_envelope(document: Any) -> ReadDocument:
-    """The same judgement of a document that is parsed already (a request's JSON)."""
-    violations = tuple(_envelope_violations(document, Positions("", TextNode(1, 1, 0, 0))))
-    violations = tuple(
-        Violation(code=violation.code, message=violation.message, path=violation.path) for violation in violations
-    )
-    definition = document.get("definition") if isinstance(document, dict) else None
-    return ReadDocument(definition if isinstance(definition, dict) else None, None, violations)
 
 
 def _unread(violation: Violation) -> ReadDocument:

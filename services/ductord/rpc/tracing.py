@@ -116,11 +116,6 @@ def parsed(traceparent: str) -> str:
     return f"00-{match[1]}-{match[2]}-{match[3]}"
 
 
-def trace_id_of(traceparent: str) -> str:
-    """The 32 digits of the trace; empty for what is no trace context."""
-    return parsed(traceparent)[3:35]
-
-
 def new_traceparent(*, sampled: bool) -> str:
     """The context of a new trace."""
     ids = os.urandom(24).hex()

@@ -2,12 +2,8 @@
 
 from collections.abc import Mapping
 
-import grpc
-
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
-from ductord.model.errors import Refusal
-from ductord.rpc.channels import outgoing
-from ductord.rpc.errors import refusal_from
+from ductord.rpc.channels import outage_of, outgoing
 from ductord.rpc.host import Scope, Service
 from ductord.worker.actions import built_in
 from ductord.worker.actions.guard import GuardedNetwork
@@ -22,7 +18,7 @@ def service(extra: Mapping[str, Action] | None = None) -> Service:
 
     async def start(scope: Scope) -> None:
         settings = scope.settings
-        scope.translate(_refusal_of)
+        scope.translate(outage_of)
         http = HttpRequest(
             GuardedNetwork(allow_private=settings.http_allow_private), max_bytes=settings.payload_max_bytes
         )
@@ -42,10 +38,6 @@ def service(extra: Mapping[str, Action] | None = None) -> Service:
         scope.on_drain(worker.drain)
 
     return Service(name="worker", start=start)
-
-
-def _refusal_of(error: BaseException) -> Refusal | None:
-    return refusal_from(error) if isinstance(error, grpc.aio.AioRpcError) else None
 
 
 SERVICE = service()
