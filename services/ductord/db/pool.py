@@ -41,6 +41,16 @@ STATEMENT_S: Final = 20.0
 `DUCTOR_LIVENESS_MS`, so that a database's blip restarts nothing (KB-02, PG-02)."""
 
 
+_LEAVING: Final[Mapping[str, str]] = {
+    "idle_in_transaction_session_timeout": "20s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+"""How soon the server gives up on a client that is frozen or gone without a word (a paused machine, a cut cable). Until then the runs that a coordinator had
+claimed are locked, and by the server's own settings that may be for ever, or two hours."""
+
+
 async def open_pool(
     dsn: str,
     role: str,
@@ -59,7 +69,7 @@ async def open_pool(
     service's statements send no NOTIFY. `settings`: further server settings of these connections, such as `PROBES`. `writes` off: a server
     that only reads (a standby) will do. `replan_s`: see `REPLAN_S`.
     """
-    own = {"application_name": f"ductor-{role}", "jit": "off", "ductor.notify": "on" if notify else "off"}
+    own = {"application_name": f"ductor-{role}", "jit": "off", "ductor.notify": "on" if notify else "off", **_LEAVING}
 
     async def prepare(connection: asyncpg.Connection) -> None:
         if set_role:
