@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ductord.rpc.addresses import Address
 from ductord.rpc.health import Health
@@ -72,12 +73,44 @@ async def _respond(send: Callable[[Message], Awaitable[None]], status: int, kind
     await send({"type": "http.response.body", "body": body})
 
 
+HEAD_MAX_BYTES: Final = 64 << 10
+_HEAD_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
 class _Uvicorn(uvicorn.Server):
     """uvicorn inside our event loop: signals are the host's."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _BoundedHead(HttpToolsProtocol):
+    """uvicorn's protocol, but for a head that never ends: httptools keeps it all in memory, and has no limit of its own."""
+
+    _unfinished = 0
+    """Bytes of a head that was already begun when they came."""
+    _in_head = False
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head, self._unfinished = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._unfinished += len(data)
+            if self._unfinished > HEAD_MAX_BYTES:
+                if not self.transport.is_closing():
+                    self.transport.write(_HEAD_TOO_LARGE)
+                    self.transport.close()
+                return
+        super().data_received(data)
 
 
 class HttpServer:
@@ -93,11 +126,10 @@ class HttpServer:
             interface="asgi3",
             proxy_headers=False,
             ws="none",
-            http="httptools",
+            http=_BoundedHead,
             server_header=False,
             date_header=False,
             timeout_keep_alive=75,  # longer than load balancers keep an idle connection
-            h11_max_incomplete_event_size=64 << 10,
         )
         self._server = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
