@@ -23,7 +23,7 @@ async def test_pg_01_commits_of_unknown_outcome(stack: Stack, api: Api, recorder
     names = ("ductor-coordinator", "ductor-dispatch", "ductor-trigger")
     wire.cuts.clear()
     wire.cut = dict.fromkeys(names, 0.15)
-    run_ids = await trickle(api, definition_id, 200, 4)
+    run_ids = await trickle(api, definition_id, 200, 4, batch=2)
     await api.until_ended(30)
     wire.calm()
     for name in names:

@@ -52,6 +52,7 @@ async def test_pg_01_terminated_backends(stack: Stack, api: Api, owner: asyncpg.
     assert await metric(stack, "ductor_lost_wakeups_total") == 0
 
 
+@pytest.mark.chaos
 async def test_pg_01_a_server_that_turned_read_only(
     stack: Stack, api: Api, owner: asyncpg.Connection, recorder: Recorder
 ) -> None:

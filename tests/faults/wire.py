@@ -95,6 +95,9 @@ class _Link:
         self._behind: asyncio.StreamWriter | None = None
         self._name = ""
         self._status = b""
+        self._catalog: set[bytes] = set()
+        """Statements by which the client only asks for the types of others."""
+        self._bound = b""
         self._losing = False
         """The answer that is on its way goes nowhere, and the connection ends with it."""
         self._quiet = asyncio.Event()
@@ -157,8 +160,19 @@ class _Link:
             await behind.drain()
 
     def _commits(self, kind: bytes, frame: bytes) -> bool:
-        """Whether the frame ends a transaction: COMMIT itself, or a statement that is its own transaction."""
-        return (kind == b"Q" and frame[5:].upper().startswith(b"COMMIT")) or (kind == b"E" and self._status == b"I")
+        """Whether the frame ends a transaction: COMMIT itself, or a statement of a service that is its own transaction."""
+        match kind:
+            case b"Q":
+                return frame[5:].upper().startswith(b"COMMIT")
+            case b"P":
+                name, query, _ = frame[5:].split(b"\0", 2)
+                if b"pg_catalog.pg_type" in query:
+                    self._catalog.add(name)
+            case b"B":
+                _, self._bound, _ = frame[5:].split(b"\0", 2)
+            case b"E":
+                return self._status == b"I" and self._bound not in self._catalog
+        return False
 
     async def _answers(self, reader: asyncio.StreamReader) -> None:
         while True:
