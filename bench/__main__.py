@@ -32,7 +32,7 @@ async def _yardstick(postgres: EmbeddedPostgres, quick: bool) -> dict[str, Any]:
         "limit_rows_per_s": round(await limit.rows_per_second(dsn, 2 if quick else 5)),
         "floor_steps_per_s_by_batch": by_batch,
         "floor_steps_per_s": max(by_batch.values()),
-        "floor_runs_per_s_1": round(await floor.measure(dsn, runs=3000, steps=1, batch=500)),
+        "floor_runs_per_s_1": round(await floor.measure(dsn, runs=10_000, steps=1, batch=500)),
     }
 
 

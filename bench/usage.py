@@ -26,13 +26,20 @@ def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
     return used
 
 
+def _share(process: psutil.Process) -> int:
+    """Its memory, shared pages divided among those that share them; 0 for a backend that has just gone."""
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
 def memory_mb(pids: Mapping[str, int]) -> dict[str, float]:
     """Resident memory by process in MB (of Postgres: private memory of all its processes, shared buffers counted once)."""
     memory = {}
     for name, pid in pids.items():
         if name == "postgres":
-            shares = [p.memory_full_info().pss for p in _family(pid)]
-            memory[name] = sum(shares) / 1e6
+            memory[name] = sum(_share(process) for process in _family(pid)) / 1e6
         else:
             memory[name] = psutil.Process(pid).memory_info().rss / 1e6
     return memory
