@@ -79,11 +79,12 @@ async def assert_each_effect_once(dsn: str, api: Api, run_ids: list[str], record
     assert recorder.calls == {row["idempotency_key"]: 1 for row in rows}
 
 
-async def probed(member: Member, path: str) -> tuple[int, str]:
-    """(status, body) of a probe, as a kubelet would ask; status 0 when there is no answer within a second."""
+async def probed(of: Member | int, path: str) -> tuple[int, str]:
+    """(status, body) of a probe of a process or a port, as a kubelet would ask; status 0 when there is no answer."""
+    port = of if isinstance(of, int) else of.http_port
     try:
         async with httpx.AsyncClient(timeout=3) as client:
-            answer = await client.get(f"http://127.0.0.1:{member.http_port}{path}")
+            answer = await client.get(f"http://127.0.0.1:{port}{path}")
     except httpx.HTTPError as error:
         return 0, type(error).__name__
     return answer.status_code, answer.text

@@ -111,7 +111,7 @@ async def test_kb_01_coordinator_and_dispatch_under_load(stack: Stack, api: Api,
     definition_id = await api.publish(effects("rolling", recorder))
     started = asyncio.create_task(trickle(api, definition_id, 100, 3))
     await until(lambda: api.active())
-    for name in ("coordinator0", "dispatch0", "coordinator1"):
+    for name in ("coordinator0", "edges", "dispatch0", "coordinator1"):
         code, seconds = await _stopped(stack[name])
         stack[name].start()
         assert code == 0, stack[name].tail()

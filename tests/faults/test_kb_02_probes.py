@@ -57,7 +57,7 @@ async def test_kb_02_a_blocked_loop_is_dead() -> None:
     """KB-02: a turn that never comes back fails /livez after `DUCTOR_LIVENESS_MS`, by name; the loop beside it does not."""
 
     async def start(scope: Scope) -> None:
-        scope.loop("blocked", asyncio.Event().wait, interval_ms=50)  # type: ignore[arg-type]  # a turn that never ends
+        scope.loop("blocked", asyncio.Event().wait, interval_ms=50)  # a turn that never ends
         scope.loop("turning", _turn, interval_ms=50)
 
     async def _turn() -> None:
@@ -66,21 +66,14 @@ async def test_kb_02_a_blocked_loop_is_dead() -> None:
     settings = Settings(grpc_address="127.0.0.1:0", http_address="127.0.0.1:0", liveness_ms=800, drain_ms=100)
     async with hosting([Service(name="trial", start=start)], settings) as host:
         assert host.http_address is not None
-        member = _Probed(host.http_address.port)
-        assert await probed(member, "/livez") == (200, "ok\n")
+        port = host.http_address.port
+        assert await probed(port, "/livez") == (200, "ok\n")
         begin = asyncio.get_running_loop().time()
-        await until(lambda: _dead(member), 5)
+        await until(lambda: _dead(port), 5)
         assert 0.3 < asyncio.get_running_loop().time() - begin < 3
-        assert await probed(member, "/livez") == (503, "trial.blocked\n")
-        assert (await probed(member, "/readyz"))[0] == 503
+        assert await probed(port, "/livez") == (503, "trial.blocked\n")
+        assert (await probed(port, "/readyz"))[0] == 503
 
 
-class _Probed:
-    """What has an HTTP port."""
-
-    def __init__(self, http_port: int) -> None:
-        self.http_port = http_port
-
-
-async def _dead(member: _Probed) -> bool:
-    return (await probed(member, "/livez"))[0] == 503
+async def _dead(port: int) -> bool:
+    return (await probed(port, "/livez"))[0] == 503

@@ -51,7 +51,7 @@ async def _ask_for_what_is_not_there(stack: Stack, times: int) -> None:
     async with grpc.aio.insecure_channel(stack["edges"].target) as channel:
         for _ in range(times):
             with pytest.raises(grpc.aio.AioRpcError):
-                await channel.unary_unary(f"/{_random()}/{_random()}")(b"")
+                await channel.unary_unary(f"/{_random()}/{_random()}", None, None)(b"")
 
 
 def _random() -> str:

@@ -38,19 +38,19 @@ async def test_pg_01_publishing_with_unknown_outcome(
 ) -> None:
     """PG-01: drafts and versions whose commit went unheard are found again: one version each, numbered 1, and one audit row."""
     wire.cuts.clear()
-    wire.cut = {"ductor-definition": 0.3}
-    ids = [await api.publish(chain(f"unheard{i}", 2)) for i in range(20)]
+    wire.cut = {"ductor-definition": 0.15}
+    ids = [await api.publish(chain(f"unheard{i}", 2)) for i in range(30)]
     wire.calm()
     assert all(wire.cuts["ductor-definition", lost] > 0 for lost in LOST), wire.cuts
-    assert len(set(ids)) == 20
+    assert len(set(ids)) == 30
     versions = await owner.fetch(
         "select d.definition_id::text, v.version from eec_workflow_definition d left join eec_workflow_version v using (tenant_id, definition_id)"
         " where d.family_slug like 'unheard%'"
     )
     assert {row["definition_id"]: row["version"] for row in versions} == dict.fromkeys(ids, 1)
-    assert len(versions) == 20
+    assert len(versions) == 30
     audited = await owner.fetchval(
         "select count(*) from eec_workflow_audit where action = 'publish' and tenant_id = $1",
         dict(api.metadata)["x-tenant-id"],
     )
-    assert audited == 20
+    assert audited == 30

@@ -33,9 +33,9 @@ async def _terminate_in_a_loop(owner: asyncpg.Connection, seconds: float) -> int
         end = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < end:
             rows = await owner.fetch(
-                "select pid, state <> 'idle' as busy, pg_terminate_backend(pid) from pg_stat_activity"
+                "select pid, coalesce(state <> 'idle', false) as busy, pg_terminate_backend(pid) from pg_stat_activity"
                 " where application_name in ('ductor-coordinator', 'ductor-dispatch', 'ductor-trigger')"
-                " order by state <> 'idle' desc, random() limit 1"
+                " order by 2 desc, random() limit 1"
             )
             hit += sum(row["busy"] for row in rows)
             await asyncio.sleep(random.uniform(0.01, 0.06))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import asyncpg
 import grpc
@@ -30,8 +31,13 @@ async def test_pg_03_long_names_and_many_writers(stack: Stack, api: Api, owner: 
     tree["checkpoints"] = [{"name": "c" * 128, "step_refs": ["a" * 128]}]
     definition_id = await api.publish(tree)
 
-    def start(number: int, **fields: str) -> triggers.TriggerWorkflowRequest:
-        names = {"subject_type": "s" * 64, "subject_id": "ü" * 128, "idempotency_key": f"{number:0256}", **fields}
+    def start(number: int, **fields: Any) -> triggers.TriggerWorkflowRequest:
+        names: dict[str, Any] = {
+            "subject_type": "s" * 64,
+            "subject_id": "ü" * 128,
+            "idempotency_key": f"{number:0256}",
+            **fields,
+        }
         return triggers.TriggerWorkflowRequest(
             definition_id=definition_id, input_json='{"text": "%s"}' % ("x" * 9000), **names
         )

@@ -18,10 +18,9 @@ async def test_pg_06_leaked_slots_heal(stack: Stack, api: Api, owner: asyncpg.Co
     """PG-06: a worker is killed with all its slots taken and more tasks behind them. Its successor has all of them; the gauges count live leases only."""
     tenant = dict(api.metadata)["x-tenant-id"]
     definition_id = await api.publish(single("slots", "test:hold", "pg06", args={"ms": 60_000}))
-    slots = {"DUCTOR_WORKER_SLOTS": "5"}
     async with (
-        working(stack, "pg06", "leaking", **slots) as [leaking],
-        working(stack, "pg06", "healing", wait=False, FAULTS_HOLD_MS="50", **slots) as [healing],
+        working(stack, "pg06", "leaking", DUCTOR_WORKER_SLOTS="5") as [leaking],
+        working(stack, "pg06", "healing", wait=False, FAULTS_HOLD_MS="50", DUCTOR_WORKER_SLOTS="5") as [healing],
     ):
         healing.kill()
         await api.start_many(definition_id, 8)

@@ -150,7 +150,11 @@ class _Link:
             if not await self._audible():
                 return
             if self._commits(kind, frame) and self._wire.chance.random() < self._wire.cut.get(self._name, 0):
-                lost = self._wire.chance.choice(("answer", "answer", "request"))
+                lost = (
+                    "request"
+                    if self._wire.cuts[self._name, "request"] < self._wire.cuts[self._name, "answer"]
+                    else "answer"
+                )
                 self._wire.cuts[self._name, lost] += 1
                 if lost == "request":
                     self.abort()

@@ -73,7 +73,7 @@ class Hand:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def poll(self, *, wait_s: float = 15) -> api.Task:
         """The next task; waits for it."""
