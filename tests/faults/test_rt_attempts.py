@@ -1,6 +1,7 @@
 """RT-02, RT-03, RT-05, RT-06: late results, long actions, dead workers and steps that kill their worker, end to end."""
 
 import asyncio
+import os
 
 import asyncpg
 import pytest
@@ -120,6 +121,15 @@ async def _count(owner: asyncpg.Connection, tenant: str, where: str, wanted: int
     return bool(count == wanted)
 
 
+def _group(pid: int) -> bool:
+    """Whether anything is left of a process group."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 async def test_rt_06_a_step_that_kills_its_worker_fails_at_the_sixth_loss(
     stack: Stack, api: Api, owner: asyncpg.Connection
 ) -> None:
@@ -136,6 +146,7 @@ async def test_rt_06_a_step_that_kills_its_worker_fails_at_the_sixth_loss(
             assert supervisor.alive
             await api.start_many(other_id, 1)
             await api.until_ended(10)
+        await until(lambda: not _group(supervisor.pid), 5)
     finally:
         stack.members.pop("quick").terminate()
     rows = await _attempts(owner, run_id)

@@ -1,8 +1,10 @@
 """Workers that a test starts and does away with: processes with the actions that do harm, and one written by hand on the generated stubs."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -51,6 +53,8 @@ async def working(
     finally:
         for member in members:
             if member.alive:
+                with suppress(ProcessLookupError):
+                    os.killpg(member.pid, signal.SIGKILL)  # the group: a supervisor's child does not die with it
                 member.kill()
 
 
