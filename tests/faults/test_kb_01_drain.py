@@ -33,7 +33,7 @@ async def _stopped(member: Member, signals: int = 1) -> tuple[int, float]:
         member.signal(signal.SIGTERM)
         if signals > 1:
             await until(lambda: _unready(member))
-    code = await asyncio.to_thread(member.terminate, 30)
+    code = await asyncio.to_thread(member.wait, 30)  # another SIGTERM would cut the drain short
     return code, clock() - begin
 
 

@@ -118,11 +118,16 @@ class Member:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.terminate()
-            try:
-                self._process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        return self._process.returncode
+        return self.wait(seconds)
+
+    def wait(self, seconds: float) -> int:
+        """Wait for its end without another signal; the exit code. Kills after `seconds`."""
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.returncode
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
