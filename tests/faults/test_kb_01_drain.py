@@ -61,7 +61,7 @@ async def test_kb_01_a_worker_finishes_five_and_gives_back_five(
             [queued] = await api.start_many(late, 1)
             code, seconds = await stopping
             assert code == 0
-            assert seconds < 3 + 2
+            assert seconds < 3 + 5
             await api.until_ended(10)
     assert await assert_whole(owner, tenant=tenant) == {"completed": 11}
     rows = await owner.fetch(
@@ -77,7 +77,7 @@ async def test_kb_01_a_worker_finishes_five_and_gives_back_five(
     taken_over = {row["run"]: row for row in rows if row["attempt"] == 2}
     assert set(given_back) == set(taken_over) == set(late_ids)
     for run_id, row in given_back.items():
-        assert (taken_over[run_id]["start_time"] - row["report_time"]).total_seconds() < 2
+        assert (taken_over[run_id]["start_time"] - row["report_time"]).total_seconds() < 5
         assert taken_over[run_id]["worker_id"] != row["worker_id"]
         assert taken_over[run_id]["idempotency_key"] == row["idempotency_key"]
     [new] = {row["worker_id"] for row in taken_over.values()}
@@ -97,7 +97,7 @@ async def test_kb_01_a_second_sigterm_does_not_hang(stack: Stack, api: Api, owne
         await until(lambda: _held(owner, tenant, 1))
         code, seconds = await _stopped(old, signals=2)
         assert code == 0
-        assert seconds < 5
+        assert seconds < 12
         new.start()
         await api.until_ended(15)
     rows = await owner.fetch(
@@ -115,7 +115,7 @@ async def test_kb_01_coordinator_and_dispatch_under_load(stack: Stack, api: Api,
         code, seconds = await _stopped(stack[name])
         stack[name].start()
         assert code == 0, stack[name].tail()
-        assert seconds < 4
+        assert seconds < 10
     run_ids = await started
     await api.until_ended(20)
     await asyncio.to_thread(stack.wait_ready)
