@@ -102,8 +102,8 @@ def test_a_login_per_service_none_of_them_the_owner() -> None:
         == "postgresql://ductor_coordinator@/ductor?host=/tmp/x"
     )
     assert Settings(database_url="postgresql:///ductor").pool("reads")["dsn"] == "postgresql://ductor_reads@/ductor"
-    with pytest.raises(ConfigurationRefused, match="DUCTOR_SIGNALS_DATABASE_URL or DUCTOR_DATABASE_URL"):
-        Settings().database("signals")
+    with pytest.raises(ConfigurationRefused, match="DUCTOR_READS_DATABASE_URL or DUCTOR_DATABASE_URL"):
+        Settings().database("reads")
 
 
 def test_printing_hides_passwords_and_nothing_else() -> None:

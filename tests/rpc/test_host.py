@@ -273,7 +273,9 @@ async def test_a_watch_of_health_does_not_hold_a_stop_up() -> None:
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         begin = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - begin < 1.9
-    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    # A stop this quick may end the stream before the last word is out: to a watcher the end says the same.
+    last = await watch.read()
+    assert last is grpc.aio.EOF or last.status == health_pb2.HealthCheckResponse.NOT_SERVING
     await channel.close(None)
 
 

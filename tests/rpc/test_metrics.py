@@ -2,7 +2,7 @@
 
 import pytest
 
-from ductord.rpc.metrics import OTHER, Metrics
+from ductord.rpc.metrics import OTHER, Cap, Metrics
 
 
 def series(metrics: Metrics) -> list[str]:
@@ -11,13 +11,13 @@ def series(metrics: Metrics) -> list[str]:
 
 
 def test_ob_01_tenants_beyond_the_cap_are_other() -> None:
-    metrics = Metrics(tenant_cap=3)
+    metrics, tenant = Metrics(), Cap(3)
     counter = metrics.counter("ductor_runs", "Runs.", ("tenant",))
     for number in range(50):
-        counter.labels(metrics.tenant(f"t{number}")).inc()
+        counter.labels(tenant(f"t{number}")).inc()
     assert len(series(metrics)) == 4
-    assert metrics.tenant("t1") == "t1"
-    assert metrics.tenant("t40") == OTHER
+    assert tenant("t1") == "t1"
+    assert tenant("t40") == OTHER
     assert f'ductor_runs_total{{tenant="{OTHER}"}} 47.0' in series(metrics)
 
 

@@ -13,9 +13,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
 
-DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
+DatabaseService = Literal["definition", "trigger", "reads", "coordinator", "dispatch"]
 """A service with a login of its own, `ductor_<service>`."""
-TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "dispatch"]
+TargetService = Literal["definition", "trigger", "reads", "dispatch"]
 """A service that others call."""
 
 OTHERS: Final = frozenset({"DUCTOR_TENANT_ID", "DUCTOR_TARGET", "DUCTOR_API_KEY", "DUCTOR_TENANT"})
@@ -53,8 +53,6 @@ class Settings(BaseSettings):
     database_url: Secret = ""
     definition_database_url: Secret = ""
     trigger_database_url: Secret = ""
-    run_control_database_url: Secret = ""
-    signals_database_url: Secret = ""
     reads_database_url: Secret = ""
     coordinator_database_url: Secret = ""
     dispatch_database_url: Secret = ""
@@ -72,8 +70,6 @@ class Settings(BaseSettings):
     )
     definition_target: str = ""
     trigger_target: str = ""
-    run_control_target: str = ""
-    signals_target: str = ""
     reads_target: str = ""
     dispatch_target: str = ""
 
@@ -139,9 +135,6 @@ class Settings(BaseSettings):
         description="where spans go, as http://host:4317; empty: nowhere, trace context is passed on all the same",
     )
     trace_sample_ratio: float = Field(default=1.0, ge=0, le=1)
-    metrics_tenants: int = Field(
-        default=50, ge=0, le=1_000, description="tenants with a label value of their own; the rest are `other` (OB-01)"
-    )
 
     SECRET: ClassVar[str] = "***"
 

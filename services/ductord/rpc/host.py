@@ -139,7 +139,7 @@ class Host:
 
     def __init__(self, services: Sequence[Service], settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics(tenant_cap=settings.metrics_tenants)
+        self.metrics = Metrics()
         self.health = Health()
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()

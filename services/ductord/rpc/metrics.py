@@ -59,11 +59,9 @@ class Snapshot(Collector):
 class Metrics:
     """The metrics of a process. Asking again for a name gives the same metric, so that two services of a process may share one."""
 
-    def __init__(self, *, tenant_cap: int = 50) -> None:
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._known: dict[str, object] = {}
-        self.tenant = Cap(tenant_cap)
-        """The label value of a tenant: `metrics.tenant(tenant_id)`."""
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
