@@ -45,17 +45,26 @@ grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run,
 grant select, insert on eec_workflow_run_start to ductor_trigger;
 grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
 
+-- run_control: asks, and looks at what became of it. It never writes a run.
+grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer,
+    eec_workflow_quarantine, eec_workflow_compensation to ductor_run_control;
+grant select, insert on eec_workflow_intent to ductor_run_control;
+grant insert on eec_workflow_wakeup to ductor_run_control;
+
 -- reads: looks, never touches. A wake-up of a run that has no state yet is what makes a run `pending`.
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run_label, eec_workflow_run, eec_workflow_wakeup,
-    eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit to ductor_reads;
+    eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit,
+    eec_workflow_intent, eec_workflow_compensation to ductor_reads;
 
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
-grant select, insert on eec_workflow_run_start, eec_workflow_transition, eec_workflow_checkpoint to ductor_coordinator;
-grant insert on eec_workflow_run_label to ductor_coordinator;
+grant select, insert on eec_workflow_run_start, eec_workflow_transition, eec_workflow_run_label to ductor_coordinator;
+grant select, insert, delete on eec_workflow_checkpoint to ductor_coordinator;  -- a redrive makes an unreachable one possible again
 grant select, insert, update on eec_workflow_run to ductor_coordinator;
-grant select, insert, update (status, end_time, cancel_requested_time, outcome, report_time, error_code, error_message, check_time) on eec_workflow_step_attempt
-    to ductor_coordinator;
+grant select, insert, update (status, end_time, cancel_requested_time, outcome, report_time, error_code, error_message, check_time, due_time, queue_deadline,
+    held_due_time, late_judged_time) on eec_workflow_step_attempt to ductor_coordinator;
+grant select, insert, update (status, settle_time, outcome_code, outcome_message, result) on eec_workflow_intent to ductor_coordinator;
+grant select, insert, update on eec_workflow_compensation to ductor_coordinator;
 grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarantine to ductor_coordinator;
 grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column
 grant insert on eec_workflow_audit to ductor_coordinator;

@@ -1,21 +1,22 @@
 """`decide`: one tick of one run, from what is known to what happened and what to do. The whole engine behind one pure function.
 
-The order is the semantics: first the facts that arrived, in order of time; then, if the run's time is over, its stop; then edges and joins
-until nothing moves, where a failure stops the run before anything else begins; then the attempts that are to be made; then checkpoints; then
-the end. It reads no clock and loads nothing: what it lacks it names (`Missing`).
+The order is the semantics: first the facts that arrived, in order of time; then the controls; then, if the run's time is over, its stop; then
+edges and joins until nothing moves, where a failure stops the run before anything else begins; then the attempts that are to be made; then
+checkpoints; then the end; then the compensation that an end owes. It reads no clock and loads nothing: what it lacks it names (`Missing`).
 """
 
 from datetime import datetime
 
-from ductord.engine import attempts, checkpoints, ending, exits, faults, joins, stopping
+from ductord.engine import attempts, checkpoints, controls, ending, exits, faults, forks, joins, saga, stopping
+from ductord.engine.controls import continuing
 from ductord.engine.evolve import bare_run
 from ductord.engine.expressions import Programs, one_decision
 from ductord.engine.limits import LIMITS, Limits
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.tick import First, Tick
 from ductord.model.decision import Decision, Missing
-from ductord.model.effects import ClearTimers, Effect, SetTimer
-from ductord.model.enums import NodeStatus, Outcome, RunStatus, TimerKind
+from ductord.model.effects import ClearTimers, SetTimer
+from ductord.model.enums import NodeStatus, Outcome, TaskKind, TimerKind
 from ductord.model.events import RunStarted
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.jsonvalue import storable_text
@@ -30,53 +31,60 @@ def decide(
 ) -> Decision | Missing:
     """Decide one tick at `now` (database time). `run` None: it has no run row yet and starts.
 
-    Answers `Missing` when an expression reads outputs that are not in `inbox.outputs`: load them and call again, nothing was decided. Facts that
+    Answers `Missing` when an expression reads outputs that are not in `inbox`: load them and call again, nothing was decided. Facts that
     were applied before, or that come too late, change nothing (A4); a decision without events may still carry effects that put them away.
     Raises `EngineError` for a state that cannot be (C9).
     """
-    if run is not None and run.status.terminal:
-        return _put_away(inbox)
-    tick = Tick(manifest, programs, run or bare_run(inbox.start.run_id), inbox, now, limits)
+    tick = Tick(manifest, programs, run or forks.base_of(inbox) or bare_run(inbox.start.run_id), inbox, now, limits)
     with one_decision():
-        return _decide(tick)
+        return _decide(tick, new=run is None)
 
 
-def _decide(tick: Tick) -> Decision | Missing:
-    if tick.work.run.status is RunStatus.PENDING:
+def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
+    if new:
         _start(tick)
     out_of_time = _facts(tick)
-    if out_of_time:
-        stopping.on_run_timeout(tick)
-    joins.settle(tick)
-    if tick.missing:
-        return Missing(steps=frozenset(tick.missing))
-    _launch(tick)
-    checkpoints.judge(tick)
-    ending.close(tick)
-    if tick.missing:
-        return Missing(steps=frozenset(tick.missing))
+    saga.late(tick)
+    controls.apply(tick)
+    if tick.resumed:
+        # What came due while the run was paused was held (C2).
+        out_of_time = _timers(tick) or out_of_time
+    if tick.open:
+        if out_of_time:
+            stopping.on_run_timeout(tick)
+        continuing.by_length(tick)
+        if not tick.paused:
+            joins.settle(tick)
+        if tick.lacking:
+            return tick.lacking
+        _launch(tick)
+        checkpoints.judge(tick)
+        ending.close(tick)
+    saga.advance(tick)
+    if tick.lacking:
+        return tick.lacking
     if not tick.events:
         return Decision(effects=tuple(tick.effects)) if tick.effects else _NOTHING
     return Decision(events=tuple(tick.events), effects=tuple(tick.effects), run=tick.work.freeze())
 
 
-def _put_away(inbox: Inbox) -> Decision:
-    """The run is over: what came too late is put away and changes nothing (G8)."""
-    if not inbox.reports and not inbox.timers:
-        return _NOTHING
-    effects: list[Effect] = [attempts.put_away(report) for report in inbox.reports]
-    if inbox.timers:
-        effects.append(ClearTimers())
-    return Decision(effects=tuple(effects))
-
-
 def _start(tick: Tick) -> None:
-    """Take the run up: all nodes pending, the entrypoints begin."""
-    manifest = tick.manifest
-    tick.emit(RunStarted(nodes=len(manifest.steps), edges=len(manifest.edges), checkpoints=len(manifest.checkpoints)))
+    """Take the run up: all nodes pending, the entrypoints begin. A reset run begins where its source's history was cut (C5)."""
+    manifest, start = tick.manifest, tick.inbox.start
+    if start.reset_from_seq:
+        forks.start(tick)
+    else:
+        tick.emit(
+            RunStarted(
+                nodes=len(manifest.steps),
+                edges=len(manifest.edges),
+                checkpoints=len(manifest.checkpoints),
+                inverses=start.inverses,
+            )
+        )
+        tick.reach(manifest.entrypoints)
     if manifest.run_timeout_ms is not None:
         tick.do(SetTimer(kind=TimerKind.RUN_TIMEOUT, due_time=tick.after(manifest.run_timeout_ms)))
-    tick.reach(manifest.entrypoints)
 
 
 def _facts(tick: Tick) -> bool:
@@ -84,22 +92,46 @@ def _facts(tick: Tick) -> bool:
     inbox = tick.inbox
     if not inbox.timers:
         for report in inbox.reports:
-            attempts.judge(tick, report)
+            _judge(tick, report)
         return False
     out_of_time = False
     facts: list[AttemptReport | TimerDue] = [*inbox.reports, *(t for t in inbox.timers if t.due_time <= tick.now)]
     for fact in sorted(facts, key=lambda f: f.report_time if isinstance(f, AttemptReport) else f.due_time):
         if isinstance(fact, AttemptReport):
-            attempts.judge(tick, fact)
-            continue
-        tick.do(ClearTimers(kind=fact.kind, step_ref=fact.step_ref))
-        if fact.kind is TimerKind.TOTAL_TIMEOUT:
-            _total_timeout(tick, fact)
-        elif fact.kind is TimerKind.STOP_GRACE:
-            stopping.on_grace_over(tick)
+            _judge(tick, fact)
         else:
-            out_of_time = True
+            out_of_time = _timer(tick, fact) or out_of_time
     return out_of_time
+
+
+def _judge(tick: Tick, report: AttemptReport) -> None:
+    if report.kind in (TaskKind.COMPENSATION, TaskKind.FINALLY):
+        saga.judge(tick, report)
+    else:
+        attempts.judge(tick, report)
+
+
+def _timers(tick: Tick) -> bool:
+    due = [_timer(tick, timer) for timer in tick.inbox.timers if timer.due_time <= tick.now]
+    return any(due)
+
+
+def _timer(tick: Tick, timer: TimerDue) -> bool:
+    """Apply a timer; True if it says that the run's own time is over. While the run is paused all others are held (C2)."""
+    if not tick.open:
+        tick.clear_timers()
+        return False
+    if timer.kind is TimerKind.RUN_TIMEOUT:
+        tick.do(ClearTimers(kind=timer.kind, step_ref=timer.step_ref))
+        return True
+    if tick.holds(timer.step_ref):
+        return False
+    tick.do(ClearTimers(kind=timer.kind, step_ref=timer.step_ref))
+    if timer.kind is TimerKind.TOTAL_TIMEOUT:
+        _total_timeout(tick, timer)
+    elif timer.kind is TimerKind.STOP_GRACE:
+        stopping.on_grace_over(tick)
+    return False
 
 
 def _total_timeout(tick: Tick, timer: TimerDue) -> None:

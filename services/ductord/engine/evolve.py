@@ -12,28 +12,45 @@ from msgspec.structs import replace
 
 from ductord.engine.errors import EngineError
 from ductord.engine.graph import graph_of
+from ductord.engine.ledger import ledgered
 from ductord.engine.transitions import node_may, run_may
-from ductord.model.enums import CheckpointStatus, NodeStatus, Outcome, RunStatus, TaskKind
+from ductord.model.enums import CheckpointStatus, CompensationStatus, NodeStatus, Outcome, RunStatus, TaskKind
 from ductord.model.events import (
     AttemptCreated,
     AttemptEnded,
     CheckpointReached,
     CheckpointUnreachable,
+    CompensationEnded,
+    CompensationPlanned,
     EdgesResolved,
     Event,
+    HistoryLong,
+    InverseEnded,
+    InverseRegistered,
     NodeCancelRequested,
     NodeEnded,
+    NodePaused,
+    NodePolicyChanged,
+    NodeReset,
+    NodeResumed,
     RunEnded,
+    RunForked,
+    RunPaused,
+    RunRedriven,
+    RunResumed,
     RunStarted,
     RunStopping,
 )
 from ductord.model.manifest import Manifest
-from ductord.model.run import CheckpointState, Node, Run
+from ductord.model.run import NO_SAGA, CheckpointState, Node, Run, Saga
 
 OPEN, TAKEN, DEAD_SKIP, DEAD_FAILURE = (ord(c) for c in "?TSF")
 """Edge states as the bytes of a working copy; `model.enums.EdgeState` spells them."""
 
 _ERRED = (NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR)
+_SILENT = (Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT, Outcome.LOST, Outcome.REVOKED)
+"""How an attempt ends of which nobody knows whether it acted, if a worker had taken it (C7)."""
+_OPEN_STATUS = (RunStatus.RUNNING, RunStatus.PAUSED)
 
 
 class Working:
@@ -68,9 +85,9 @@ class Working:
     def apply(self, event: Event, at: datetime) -> None:
         """Apply one event. Raises `EngineError` for one that the transition tables or the numbering do not allow."""
         match event:
-            case AttemptCreated():
+            case AttemptCreated(kind=TaskKind.STEP):
                 self._attempt_created(event, at)
-            case AttemptEnded():
+            case AttemptEnded(kind=TaskKind.STEP):
                 self._attempt_ended(event)
             case NodeEnded():
                 self._node_ended(event, at)
@@ -80,17 +97,40 @@ class Working:
                 index, node = self._node(event.step_ref)
                 node_may(event.step_ref, node.status, NodeCancelRequested, NodeStatus.RUNNING)
                 self.nodes[index] = replace(node, cancelling=True)
+            case NodePaused() | NodeResumed() | NodePolicyChanged():
+                self._node_adjusted(event)
+            case NodeReset():
+                self._node_reset(event)
             case CheckpointReached():
                 self._checkpoint(event.name, CheckpointStatus.REACHED, at)
             case CheckpointUnreachable():
                 self._checkpoint(event.name, CheckpointStatus.UNREACHABLE, at)
             case RunStarted():
                 self._run_started(event, at)
+            case RunForked():
+                self._run_forked(event)
             case RunStopping():
+                # A pause does not hold up what stops the run (C2); a failure alone stops nothing while it lasts.
                 run_may(self.run.status, RunStopping, RunStatus.RUNNING)
-                self.run = replace(self.run, stop=event.stop)
+                self.run = replace(self.run, status=RunStatus.RUNNING, stop=event.stop)
+            case RunPaused():
+                run_may(self.run.status, RunPaused, RunStatus.PAUSED)
+                self.run = replace(self.run, status=RunStatus.PAUSED)
+            case RunResumed():
+                run_may(self.run.status, RunResumed, RunStatus.RUNNING)
+                self.run = replace(self.run, status=RunStatus.RUNNING)
             case RunEnded():
                 self._run_ended(event, at)
+            case RunRedriven():
+                self._run_redriven(event)
+            case HistoryLong():
+                self.run = replace(self.run, warned=True)
+            case InverseRegistered() | CompensationPlanned() | InverseEnded() | CompensationEnded():
+                self.run = replace(self.run, saga=ledgered(self.run.saga, event))
+            case AttemptCreated() | AttemptEnded():
+                if event.kind is TaskKind.ITEM:
+                    raise EngineError("KIND_NOT_SUPPORTED", f"node {event.step_ref}: attempts of kind {event.kind}")
+                self.run = replace(self.run, saga=ledgered(self.run.saga, event))
             case _:
                 assert_never(event)
 
@@ -98,7 +138,7 @@ class Working:
         index = self._graph.index.get(step_ref)
         if index is None:
             raise EngineError("UNKNOWN_STEP", step_ref)
-        if self.run.status is not RunStatus.RUNNING:
+        if self.run.status not in _OPEN_STATUS:
             raise EngineError("RUN_NOT_OPEN", f"an event of node {step_ref} in a run that is {self.run.status}")
         self._changed_nodes = True
         return index, self.nodes[index]
@@ -106,7 +146,6 @@ class Working:
     def _attempt_created(self, event: AttemptCreated, at: datetime) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, AttemptCreated, NodeStatus.RUNNING)
-        _only_steps(event.kind, event.step_ref)
         if event.attempt != node.attempt + 1 or event.logical - node.logical not in (0, 1):
             raise EngineError(
                 "ATTEMPT_OUT_OF_ORDER",
@@ -120,11 +159,11 @@ class Working:
             due_time=event.due_time,
             first_time=node.first_time or at,
         )
+        self.run = replace(self.run, moves=self.run.moves + 1)
 
     def _attempt_ended(self, event: AttemptEnded) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, AttemptEnded, NodeStatus.RUNNING)
-        _only_steps(event.kind, event.step_ref)
         if event.attempt != node.attempt:
             raise EngineError("ATTEMPT_OUT_OF_ORDER", f"node {event.step_ref}: {event.attempt} is not {node.attempt}")
         self.nodes[index] = replace(
@@ -133,14 +172,18 @@ class Working:
             losses=node.losses + (event.outcome is Outcome.LOST),
             due_time=None,
             fault=event.fault or node.fault,
+            unknown=node.unknown or (event.started and event.outcome in _SILENT),
         )
 
     def _node_ended(self, event: NodeEnded, at: datetime) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, NodeEnded, event.status)
+        # A preserved output's number may be ahead of the node's: the next attempt must not take it again.
+        attempt = node.attempt if event.output is None else max(node.attempt, event.output.attempt)
         self.nodes[index] = replace(
             node,
             status=event.status,
+            attempt=attempt,
             skip_reason=event.skip_reason,
             output=event.output,
             fault=event.fault,
@@ -152,6 +195,49 @@ class Working:
             self.run,
             open_nodes=self.run.open_nodes - 1,
             has_errors=self.run.has_errors or event.status in _ERRED,
+            moves=self.run.moves + 1,
+        )
+
+    def _node_adjusted(self, event: NodePaused | NodeResumed | NodePolicyChanged) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, type(event), node.status)
+        match event:
+            case NodePaused():
+                self.nodes[index] = replace(node, paused=True)
+            case NodeResumed():
+                self.nodes[index] = replace(node, paused=False)
+            case NodePolicyChanged():
+                self.nodes[index] = replace(node, retry=event.retry, timeouts=event.timeouts)
+
+    def _node_reset(self, event: NodeReset) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, NodeReset, NodeStatus.PENDING)
+        self._renew(index)
+
+    def _renew(self, index: int) -> None:
+        """The node is pending again, with fresh budgets and open edges. Its attempt numbers go on, and so does an operator's say over it."""
+        node = self.nodes[index]
+        self.nodes[index] = Node(
+            attempt=node.attempt,
+            logical=node.logical,
+            unknown=node.unknown,
+            paused=node.paused,
+            retry=node.retry,
+            timeouts=node.timeouts,
+        )
+        for edge in self._manifest.steps[index].outgoing:
+            self.edges[edge] = OPEN
+        for number in self._graph.checkpoints[index]:
+            if self.checkpoints[number].status is CheckpointStatus.UNREACHABLE:
+                self.checkpoints[number] = CheckpointState()
+        self._changed_nodes = self._changed_edges = True
+        self._recount()
+
+    def _recount(self) -> None:
+        self.run = replace(
+            self.run,
+            open_nodes=sum(1 for node in self.nodes if not node.status.terminal),
+            has_errors=any(node.status in _ERRED for node in self.nodes),
         )
 
     def _edges_resolved(self, event: EdgesResolved) -> None:
@@ -179,7 +265,42 @@ class Working:
         self.edges = bytearray(b"?" * event.edges)
         self.checkpoints = [CheckpointState()] * event.checkpoints
         self._changed_nodes = self._changed_edges = True
-        self.run = replace(self.run, status=RunStatus.RUNNING, open_nodes=event.nodes, start_time=at)
+        self.run = replace(
+            self.run,
+            status=RunStatus.RUNNING,
+            open_nodes=event.nodes,
+            start_time=at,
+            saga=Saga(registered=event.inverses) if event.inverses else NO_SAGA,
+        )
+
+    def _run_forked(self, event: RunForked) -> None:
+        """What was open at the source goes back to pending; what had ended stays."""
+        if self.run.status not in _OPEN_STATUS or self.run.stop is not None or self.run.seq != event.source_seq:
+            raise EngineError("FORK_OUT_OF_PLACE", f"{self.run.status} after {self.run.seq} transitions")
+        self.run = replace(self.run, status=RunStatus.RUNNING, warned=False)
+        for index, node in enumerate(self.nodes):
+            self.nodes[index] = replace(node, paused=False, unknown=False)
+            if not node.status.terminal:
+                self._renew(index)
+        self._changed_nodes = True
+
+    def _run_redriven(self, event: RunRedriven) -> None:
+        run_may(self.run.status, RunRedriven, RunStatus.RUNNING)
+        self.run = replace(
+            self.run,
+            status=RunStatus.RUNNING,
+            stop=None,
+            fault=None,
+            output_fault=None,
+            end_time=None,
+            saga=replace(self.run.saga, status=CompensationStatus.NONE),
+        )
+        for ref in (*event.steps, *event.reevaluated):
+            index, node = self._node(ref)
+            self._renew(index)
+            if ref in event.reevaluated:
+                # Its action has succeeded: only what came after is judged again (C4).
+                self.nodes[index] = replace(self.nodes[index], status=NodeStatus.RUNNING, output=node.output)
 
     def _run_ended(self, event: RunEnded, at: datetime) -> None:
         run_may(self.run.status, RunEnded, event.status)
@@ -192,6 +313,8 @@ class Working:
             fault=event.fault,
             output_fault=event.output_fault,
             end_time=at,
+            close_reason=event.close_reason,
+            continued_to_run_id=event.continued_to_run_id,
         )
 
 
@@ -217,8 +340,3 @@ def fold(manifest: Manifest, run_id: str, transitions: Iterable[tuple[datetime, 
     for at, events in transitions:
         run = evolve(manifest, run, run_id, events, at)
     return run
-
-
-def _only_steps(kind: TaskKind, step_ref: str) -> None:
-    if kind is not TaskKind.STEP:
-        raise EngineError("KIND_NOT_SUPPORTED", f"node {step_ref}: attempts of kind {kind}")

@@ -37,7 +37,7 @@ def bindings(
         variables={**tick.manifest.variables, **start.variables} if "VARS" in names else msgspec.UNSET,
         steps={ref: _step(tick, ref, ending) for ref in reads.steps},
         run=_run(tick) if "RUN" in names else msgspec.UNSET,
-        context=tick.work.run.context,
+        context=start.context,
         output=own,
     )
 

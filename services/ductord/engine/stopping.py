@@ -43,9 +43,9 @@ def on_run_timeout(tick: Tick) -> None:
     if before is None:
         message = f"run_timeout_ms {tick.manifest.run_timeout_ms} is over"
         before = Stop(cause=RunStatus.TIMED_OUT, fault=Fault(code=faults.RUN_TIMEOUT, message=message))
-    elif before.out_of_time:
+    elif before.emptied:
         return
-    _empty(tick, replace(before, out_of_time=True), set(), ask=True)
+    _empty(tick, replace(before, emptied=True), set(), ask=True)
 
 
 def on_grace_over(tick: Tick) -> None:

@@ -15,10 +15,11 @@ from ductord.engine.evolve import Working
 from ductord.engine.expressions import Programs
 from ductord.engine.graph import Graph, graph_of
 from ductord.engine.limits import Limits
-from ductord.model.effects import Effect
-from ductord.model.enums import NodeStatus
+from ductord.model.decision import Missing
+from ductord.model.effects import ClearTimers, Effect
+from ductord.model.enums import NodeStatus, RunStatus
 from ductord.model.events import Event
-from ductord.model.inbox import Inbox
+from ductord.model.inbox import Inbox, SourceKey
 from ductord.model.manifest import Manifest
 from ductord.model.run import OutputRef, Run
 
@@ -40,7 +41,8 @@ class Again(msgspec.Struct, frozen=True):
 class Tick:
     """`frontier`: pending steps an edge of which was resolved, a heap in Kahn order. `ready`: nodes that will get an attempt at the end of the
     tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
-    `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far."""
+    `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `resumed`: the run was resumed in this
+    tick. `missing_sources`: outputs that inverses read and that were not given."""
 
     __slots__ = (
         "effects",
@@ -53,9 +55,11 @@ class Tick:
         "limits",
         "manifest",
         "missing",
+        "missing_sources",
         "now",
         "programs",
         "ready",
+        "resumed",
         "touched",
         "work",
     )
@@ -73,6 +77,8 @@ class Tick:
         self.events: list[Event] = []
         self.effects: list[Effect] = []
         self.missing: set[str] = set()
+        self.missing_sources: set[SourceKey] = set()
+        self.resumed = False
         self.frontier: list[int] = []
         self.ready: dict[int, First | Again] = {}
         self.input_bytes = 0
@@ -82,6 +88,35 @@ class Tick:
     @property
     def run_id(self) -> str:
         return self.work.run.run_id
+
+    @property
+    def open(self) -> bool:
+        """Whether the run has not ended."""
+        return not self.work.run.status.terminal
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing may begin (C2)."""
+        return self.work.run.status is RunStatus.PAUSED
+
+    @property
+    def lacking(self) -> Missing | None:
+        """What the tick has to be asked again with; None when it had everything."""
+        if not self.missing and not self.missing_sources:
+            return None
+        return Missing(steps=frozenset(self.missing), sources=frozenset(self.missing_sources))
+
+    def holds(self, step_ref: str) -> bool:
+        """Whether what comes due for this step (empty: for the run) waits for a resume (C2)."""
+        if self.paused:
+            return True
+        index = self.graph.index.get(step_ref)
+        return index is not None and self.work.nodes[index].paused
+
+    def clear_timers(self) -> None:
+        """Have all timers of the run deleted, once."""
+        if ClearTimers() not in self.effects:
+            self.do(ClearTimers())
 
     def emit(self, event: Event) -> None:
         """Record what happened and change the working copy by it."""

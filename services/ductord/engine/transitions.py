@@ -1,7 +1,8 @@
 """The two transition tables: what may become of a run and of a node, by which event.
 
 These tables are the only place that knows how a status is left; `evolve` refuses every event that they do not list, and the diagrams in
-docs/state-machines.md are printed from them. A status without a row is terminal: nothing leaves it.
+docs/state-machines.md are printed from them. A terminal run is left by a redrive only (G8); a terminal node by a reset of the node or by its run's
+redrive.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,14 @@ from ductord.model.events import (
     AttemptEnded,
     NodeCancelRequested,
     NodeEnded,
+    NodePaused,
+    NodePolicyChanged,
+    NodeReset,
+    NodeResumed,
     RunEnded,
+    RunPaused,
+    RunRedriven,
+    RunResumed,
     RunStarted,
     RunStopping,
 )
@@ -21,16 +29,38 @@ from ductord.model.events import (
 RUN: Mapping[RunStatus, Mapping[type, frozenset[RunStatus]]] = {
     RunStatus.PENDING: {RunStarted: frozenset({RunStatus.RUNNING})},
     RunStatus.RUNNING: {
+        RunPaused: frozenset({RunStatus.PAUSED}),
         RunStopping: frozenset({RunStatus.RUNNING}),
-        RunEnded: frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.TIMED_OUT}),
+        RunEnded: frozenset(
+            {
+                RunStatus.COMPLETED,
+                RunStatus.FAILED,
+                RunStatus.CANCELLED,
+                RunStatus.TIMED_OUT,
+                RunStatus.TERMINATED,
+            }
+        ),
     },
+    RunStatus.PAUSED: {
+        RunResumed: frozenset({RunStatus.RUNNING}),
+        RunStopping: frozenset({RunStatus.RUNNING}),
+    },
+    RunStatus.FAILED: {RunRedriven: frozenset({RunStatus.RUNNING})},
+    RunStatus.CANCELLED: {RunRedriven: frozenset({RunStatus.RUNNING})},
+    RunStatus.TIMED_OUT: {RunRedriven: frozenset({RunStatus.RUNNING})},
 }
 
 NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
     NodeStatus.PENDING: {
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
-        # A node that never ran: skipped (G1), or its run_if or args did not evaluate (L4).
-        NodeEnded: frozenset({NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR}),
+        # A node that never ran: skipped (G1), its run_if or args did not evaluate (L4), or a reset preserved its output (C5).
+        NodeEnded: frozenset(
+            {NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.SUCCEEDED}
+        ),
+        NodePaused: frozenset({NodeStatus.PENDING}),
+        NodeResumed: frozenset({NodeStatus.PENDING}),
+        NodePolicyChanged: frozenset({NodeStatus.PENDING}),
+        NodeReset: frozenset({NodeStatus.PENDING}),
     },
     NodeStatus.RUNNING: {
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
@@ -39,7 +69,16 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         NodeEnded: frozenset(
             {NodeStatus.SUCCEEDED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.FAILED, NodeStatus.CANCELLED}
         ),
+        NodePaused: frozenset({NodeStatus.RUNNING}),
+        NodeResumed: frozenset({NodeStatus.RUNNING}),
+        NodePolicyChanged: frozenset({NodeStatus.RUNNING}),
+        NodeReset: frozenset({NodeStatus.PENDING}),
     },
+    NodeStatus.SUCCEEDED: {NodeReset: frozenset({NodeStatus.PENDING})},
+    NodeStatus.COMPLETED_WITH_ERROR: {NodeReset: frozenset({NodeStatus.PENDING})},
+    NodeStatus.FAILED: {NodeReset: frozenset({NodeStatus.PENDING})},
+    NodeStatus.SKIPPED: {NodeReset: frozenset({NodeStatus.PENDING})},
+    NodeStatus.CANCELLED: {NodeReset: frozenset({NodeStatus.PENDING})},
 }
 
 _NOWHERE: Mapping[type, frozenset[str]] = {}

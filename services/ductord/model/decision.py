@@ -4,6 +4,7 @@ import msgspec
 
 from ductord.model.effects import Effect
 from ductord.model.events import Event
+from ductord.model.inbox import SourceKey
 from ductord.model.run import Run
 
 
@@ -18,6 +19,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """`decide` met an expression that reads outputs it was not given: load these steps' outputs and call again (pure, so nothing is lost)."""
+    """`decide` met an expression that reads outputs it was not given: load these steps' outputs, and what inverses read, and call again (pure, so nothing is
+    lost)."""
 
-    steps: frozenset[str]
+    steps: frozenset[str] = frozenset()
+    sources: frozenset[SourceKey] = frozenset()

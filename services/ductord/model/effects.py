@@ -7,7 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from ductord.model.enums import AttemptStatus, CheckpointStatus, TaskKind, TimerKind
+from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, TaskKind, TimerKind
+from ductord.model.run import Fault, Inverse, OutputRef, Registered
 
 
 class _Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +18,7 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
 class QueueTask(_Effect, frozen=True, kw_only=True):
     """Insert an attempt for dispatch. `input_json` is the rendered input as JSON text, within the payload limit (L7); with `retry_of` it is
     that attempt's input instead, and its last heartbeat details come along (A1, A5). Times in ms count from lease (`timeout_ms`,
-    `heartbeat_timeout_ms`) or from `due_time` (`queue_timeout_ms`)."""
+    `heartbeat_timeout_ms`) or from `due_time` (`queue_timeout_ms`). `held`: nobody is given it until its node or run is released (C2)."""
 
     step_ref: str
     attempt: int
@@ -32,6 +33,7 @@ class QueueTask(_Effect, frozen=True, kw_only=True):
     timeout_ms: int | None = None
     heartbeat_timeout_ms: int | None = None
     queue_timeout_ms: int | None = None
+    held: bool = False
 
 
 class CloseAttempt(_Effect, frozen=True, kw_only=True):
@@ -86,4 +88,107 @@ class RecordResult(_Effect, frozen=True, kw_only=True):
     refs: dict[str, int] | None = None
 
 
-Effect = QueueTask | CloseAttempt | RequestCancel | SetTimer | ClearTimers | RecordCheckpoint | RecordResult
+class ClearCheckpoint(_Effect, frozen=True, kw_only=True):
+    """Take back that a checkpoint is unreachable: a redrive or a reset of a node made it possible again."""
+
+    name: str
+
+
+class HoldTasks(_Effect, frozen=True, kw_only=True):
+    """Keep the open tasks that nobody has leased from being leased: of one step, or with an empty `step_ref` of the whole run (C2). A held task's queue time
+    does not run."""
+
+    step_ref: str = ""
+
+
+class ReleaseTasks(_Effect, frozen=True, kw_only=True):
+    """Let held tasks go again: of one step, or of the whole run except the steps in `still_held`."""
+
+    step_ref: str = ""
+    still_held: tuple[str, ...] = ()
+
+
+class CloseLate(_Effect, frozen=True, kw_only=True):
+    """A late success was judged; it is not shown again (C7)."""
+
+    step_ref: str
+    attempt: int
+    kind: TaskKind = TaskKind.STEP
+    item_index: int = -1
+
+
+class SettleControl(_Effect, frozen=True, kw_only=True):
+    """Write what became of a control, and its line in the audit trail (C1, C8). `code` and `message` say why it was rejected, or what an applied one should
+    know. `result`: small facts, such as `new_run_id`."""
+
+    request_id: str
+    status: OperationStatus
+    code: str = ""
+    message: str = ""
+    result: dict[str, str] = {}
+
+
+class ForwardControl(_Effect, frozen=True, kw_only=True):
+    """Hand a control that came too late on to the run's successor, under the same request id, and settle it here as applied (G8, C6)."""
+
+    request_id: str
+    run_id: str
+
+
+class StartRun(_Effect, frozen=True, kw_only=True):
+    """Give birth to a run of the same version, input, subject and labels (C5, C6); once, since its id is derived. A successor keeps parent, root, depth and
+    journey and has `context_json` and `inverses`; a reset run (`reset_from_seq` > 0) is a root of its own with the source's context. `overrides_of`: the
+    control whose body holds the step input overrides."""
+
+    run_id: str
+    context_json: str = "{}"
+    inverses: tuple[Registered, ...] = ()
+    reset_from_seq: int = 0
+    overrides_of: str = ""
+    preserved: dict[str, OutputRef] = {}
+
+
+class AdoptHistory(_Effect, frozen=True, kw_only=True):
+    """Copy transitions 1 to `seq` of another run, and the rows of the attempts (step ref → number) that hold outputs, into this run (C5)."""
+
+    source_run_id: str
+    seq: int
+    outputs: dict[str, int]
+
+
+class RecordInverse(_Effect, frozen=True, kw_only=True):
+    """Write one entry of the compensation ledger as it is now, and, once it is settled, its line in the audit trail (C7, C8). The last one per position
+    wins."""
+
+    position: int
+    entry: Inverse
+
+
+class RecordAudit(_Effect, frozen=True, kw_only=True):
+    """A line in the audit trail about something the engine decided by itself, unique by `key` within the run (C8)."""
+
+    key: str
+    action: str
+    message: str = ""
+    fault: Fault | None = None
+
+
+Effect = (
+    QueueTask
+    | CloseAttempt
+    | RequestCancel
+    | SetTimer
+    | ClearTimers
+    | RecordCheckpoint
+    | ClearCheckpoint
+    | RecordResult
+    | HoldTasks
+    | ReleaseTasks
+    | CloseLate
+    | SettleControl
+    | ForwardControl
+    | StartRun
+    | AdoptHistory
+    | RecordInverse
+    | RecordAudit
+)

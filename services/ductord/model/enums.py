@@ -123,7 +123,7 @@ class Outcome(StrEnum):
 
 
 class TaskKind(StrEnum):
-    """What an attempt works for. Only `step` is made today; the others share its key (architecture: keys are wide enough)."""
+    """What an attempt works for: a step, an item of a fan-out, an inverse action, a final action (ruling C7). Part of an attempt's key."""
 
     STEP = "step"
     ITEM = "item"
@@ -175,3 +175,79 @@ class CheckpointStatus(StrEnum):
     PENDING = "pending"
     REACHED = "reached"
     UNREACHABLE = "unreachable"
+
+
+class Verb(StrEnum):
+    """What a control asks for (rulings C1 to C10). One intent row each."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    TERMINATE = "terminate"
+    REDRIVE = "redrive"
+    CONTINUE_AS_NEW = "continue_as_new"
+    RESET = "reset"
+    PAUSE_NODE = "pause_node"
+    RESUME_NODE = "resume_node"
+    RESET_NODE = "reset_node"
+    UPDATE_NODE_RETRY_POLICY = "update_node_retry_policy"
+    UPDATE_NODE_TIMEOUT = "update_node_timeout"
+    RESOLVE_REPAIR = "resolve_repair"
+
+
+class OperationStatus(StrEnum):
+    """What became of a control (ruling C1)."""
+
+    PENDING = "pending"
+    APPLIED = "applied"
+    REJECTED = "rejected"
+
+
+class CompensationBlock(StrEnum):
+    """The lists of a step's compensation (spec: Saga)."""
+
+    ON_FAILURE = "on_failure"
+    ON_CANCEL = "on_cancel"
+    FINALLY = "finally"
+
+
+class FailurePolicy(StrEnum):
+    """What a failed inverse or final action leads to (spec: CompensationFailurePolicy)."""
+
+    MANUAL_REPAIR = "manual_repair"
+    FAIL_COMPENSATION = "fail_compensation"
+    IGNORE_WITH_AUDIT = "ignore_with_audit"
+
+
+class CompensationStatus(StrEnum):
+    """Where the unwinding of a run stands, on an axis of its own beside the terminal status (ruling C7)."""
+
+    NONE = "none"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    MANUAL_REPAIR = "manual_repair"
+
+
+class InverseStatus(StrEnum):
+    """Where one entry of a run's compensation ledger stands."""
+
+    OWED = "owed"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    IGNORED = "ignored"
+    MANUAL_REPAIR = "manual_repair"
+
+    @property
+    def settled(self) -> bool:
+        """True when the engine has nothing more to do for the entry (a person may have)."""
+        return self not in (InverseStatus.OWED, InverseStatus.RUNNING)
+
+
+class Resolution(StrEnum):
+    """What a person says about an entry that needs repair."""
+
+    DONE = "done"
+    RETRY = "retry"
+    NOT_NEEDED = "not_needed"

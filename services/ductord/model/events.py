@@ -8,8 +8,18 @@ from datetime import datetime
 
 import msgspec
 
-from ductord.model.enums import EdgeState, NodeStatus, Outcome, RunStatus, SkipReason, TaskKind
-from ductord.model.run import Fault, OutputRef, Stop
+from ductord.model.enums import (
+    CompensationStatus,
+    EdgeState,
+    InverseStatus,
+    NodeStatus,
+    Outcome,
+    RunStatus,
+    SkipReason,
+    TaskKind,
+)
+from ductord.model.manifest import RetryPolicy, Timeouts
+from ductord.model.run import Fault, Inverse, OutputRef, Registered, Stop
 
 
 def _tag(name: str) -> str:
@@ -21,15 +31,51 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class RunStarted(_Event, frozen=True, kw_only=True):
-    """The coordinator took the run up: all nodes pending, all edges open. `nodes`, `edges`, `checkpoints`: how many of each."""
+    """The coordinator took the run up: all nodes pending, all edges open. `nodes`, `edges`, `checkpoints`: how many of each. `inverses`: what the run that this
+    one continues had registered (C6)."""
 
     nodes: int
     edges: int
     checkpoints: int
+    inverses: tuple[Registered, ...] = ()
+
+
+class RunForked(_Event, frozen=True, kw_only=True):
+    """A reset run begins where transition `source_seq` of another run left off: what was open there is pending again (C5)."""
+
+    source_run_id: str
+    source_seq: int
+
+
+class RunPaused(_Event, frozen=True, kw_only=True):
+    """Nothing more begins until the run is resumed (C2)."""
+
+    request_id: str
+
+
+class RunResumed(_Event, frozen=True, kw_only=True):
+    """The run goes on."""
+
+    request_id: str
+
+
+class RunRedriven(_Event, frozen=True, kw_only=True):
+    """A terminal run is open again (C4): the nodes of `steps` are pending, those of `reevaluated` are running with their output at hand."""
+
+    request_id: str
+    steps: tuple[str, ...]
+    reevaluated: tuple[str, ...] = ()
+
+
+class HistoryLong(_Event, frozen=True, kw_only=True):
+    """The history is longer than the soft tier, once (C6)."""
+
+    moves: int
 
 
 class AttemptCreated(_Event, frozen=True, kw_only=True):
-    """The node runs and its next attempt was queued; `due_time` when a back-off holds it."""
+    """The node runs and its next attempt was queued; `due_time` when a back-off holds it. With kind `compensation` or `finally` it is an attempt of the
+    ledger's entry at `position`."""
 
     step_ref: str
     attempt: int
@@ -37,10 +83,11 @@ class AttemptCreated(_Event, frozen=True, kw_only=True):
     due_time: datetime | None = None
     kind: TaskKind = TaskKind.STEP
     item_index: int = -1
+    position: int | None = None
 
 
 class AttemptEnded(_Event, frozen=True, kw_only=True):
-    """An attempt was judged. `spent`: it cost one unit of the retry budget."""
+    """An attempt was judged. `spent`: it cost one unit of the retry budget. `started`: a worker had taken it."""
 
     step_ref: str
     attempt: int
@@ -48,12 +95,14 @@ class AttemptEnded(_Event, frozen=True, kw_only=True):
     spent: bool = False
     fault: Fault | None = None
     output: OutputRef | None = None
+    started: bool = False
     kind: TaskKind = TaskKind.STEP
     item_index: int = -1
+    position: int | None = None
 
 
 class NodeEnded(_Event, frozen=True, kw_only=True):
-    """A node reached a terminal status."""
+    """A node reached a terminal status. From pending to succeeded when a reset preserved its output (C5)."""
 
     step_ref: str
     status: NodeStatus
@@ -66,6 +115,36 @@ class NodeCancelRequested(_Event, frozen=True, kw_only=True):
     """A running node was asked to stop; its attempt may still report."""
 
     step_ref: str
+
+
+class NodePaused(_Event, frozen=True, kw_only=True):
+    """An operator holds the node: it does not begin, no attempt of it is handed out."""
+
+    step_ref: str
+    request_id: str
+
+
+class NodeResumed(_Event, frozen=True, kw_only=True):
+    """The node is held no longer."""
+
+    step_ref: str
+    request_id: str
+
+
+class NodeReset(_Event, frozen=True, kw_only=True):
+    """The node is pending again with fresh budgets, its outgoing edges open (C10); attempt numbers go on."""
+
+    step_ref: str
+    request_id: str
+
+
+class NodePolicyChanged(_Event, frozen=True, kw_only=True):
+    """An operator changed the node's retry policy or time-outs; both as they are now, None: the definition's."""
+
+    step_ref: str
+    request_id: str
+    retry: RetryPolicy | None = None
+    timeouts: Timeouts | None = None
 
 
 class EdgesResolved(_Event, frozen=True, kw_only=True):
@@ -94,16 +173,64 @@ class RunStopping(_Event, frozen=True, kw_only=True):
 
 
 class RunEnded(_Event, frozen=True, kw_only=True):
-    """The run is terminal (G8). `output_fault`: its output expression did not evaluate."""
+    """The run is terminal (G8). `output_fault`: its output expression did not evaluate. `close_reason`, `continued_to_run_id`: it goes on as a successor
+    (C6)."""
 
     status: RunStatus
     has_errors: bool = False
     fault: Fault | None = None
     output_fault: Fault | None = None
+    close_reason: str = ""
+    continued_to_run_id: str = ""
+
+
+class InverseRegistered(_Event, frozen=True, kw_only=True):
+    """An action with inverses succeeded (C7). `late`: by a report that came too late to count for its node."""
+
+    step_ref: str
+    attempt: int
+    logical: int
+    item_index: int = -1
+    late: bool = False
+
+
+class CompensationPlanned(_Event, frozen=True, kw_only=True):
+    """Entries were appended to the ledger, in the order in which they will be worked off (C7)."""
+
+    entries: tuple[Inverse, ...]
+
+
+class InverseEnded(_Event, frozen=True, kw_only=True):
+    """An entry of the ledger was settled, or (status `owed`) is to be tried again because a person said so."""
+
+    position: int
+    step_ref: str
+    status: InverseStatus
+    fault: Fault | None = None
+    request_id: str = ""
+
+
+class CompensationEnded(_Event, frozen=True, kw_only=True):
+    """Nothing is owed any more (C7); a person's word may change the status again."""
+
+    status: CompensationStatus
 
 
 Event = (
     RunStarted
+    | RunForked
+    | RunPaused
+    | RunResumed
+    | RunRedriven
+    | HistoryLong
+    | NodePaused
+    | NodeResumed
+    | NodeReset
+    | NodePolicyChanged
+    | InverseRegistered
+    | CompensationPlanned
+    | InverseEnded
+    | CompensationEnded
     | AttemptCreated
     | AttemptEnded
     | NodeEnded

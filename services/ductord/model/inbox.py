@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ductord.model.control import Control
 from ductord.model.enums import Outcome, TaskKind, TimerKind
-from ductord.model.run import Fault, OutputRef, RunStart
+from ductord.model.run import Fault, OutputRef, Run, RunStart
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +44,44 @@ class TimerDue(msgspec.Struct, frozen=True, kw_only=True):
     item_index: int = -1
 
 
+class LateSuccess(msgspec.Struct, frozen=True, kw_only=True):
+    """A success that was reported when its attempt had been judged otherwise (A4): its effect exists, so its inverse is owed (C7). `output` references
+    it; its value stands in `Inbox.source_outputs` when asked for."""
+
+    step_ref: str
+    attempt: int
+    idempotency_key: str
+    report_time: datetime
+    output: OutputRef
+    kind: TaskKind = TaskKind.STEP
+    item_index: int = -1
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reset run begins with: the state of its source after `RunStart.reset_from_seq` transitions."""
+
+    run: Run
+
+
+SourceKey = tuple[str, str, int, int]
+"""Where an output is that an inverse reads: (run id, step ref, item index, attempt); the run id is never empty here."""
+
+
 class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a tick of one run knows beside the run itself.
 
     `start` is always there (cached by the shell). `reports` are in order of report time, then key. `outputs`: output values by step ref, of the reports
-    and of whatever `Missing` asked for; a step that has no output is not in it.
+    and of whatever `Missing` asked for; a step that has no output is not in it. `controls`: pending ones, in order of their creation, and shown at every tick
+    until they are settled. `started`: refs of steps whose open attempt a worker has taken, given when there is a timer or a control. `origin`: at a reset
+    run's first tick. `source_outputs`: outputs that inverses read, as `Missing` asked for them.
     """
 
     start: RunStart
     reports: tuple[AttemptReport, ...] = ()
     timers: tuple[TimerDue, ...] = ()
     outputs: Mapping[str, Any] = {}
+    controls: tuple[Control, ...] = ()
+    lates: tuple[LateSuccess, ...] = ()
+    started: frozenset[str] = frozenset()
+    origin: Origin | None = None
+    source_outputs: Mapping[SourceKey, Any] = {}

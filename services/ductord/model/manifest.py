@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, StepType, Tier
+from ductord.model.enums import EdgeType, FailPolicy, FailurePolicy, Join, OnError, StepType, Tier
 
 FORMAT_VERSION = 1
 """Version of this JSON shape. A coordinator leaves runs of a newer format alone."""
@@ -57,6 +57,39 @@ class ActionSpec(_Value, frozen=True, kw_only=True):
     args: Template = Template()
 
 
+class Timeouts(_Value, frozen=True, kw_only=True):
+    """Ruling A3, in milliseconds; None: no limit."""
+
+    timeout_ms: int | None = None
+    total_timeout_ms: int | None = None
+    queue_timeout_ms: int | None = None
+    heartbeat_timeout_ms: int | None = None
+
+
+INVERSE_RETRY = RetryPolicy(max_attempts=3, backoff_ms=1_000, coefficient=2.0, max_backoff_ms=60_000)
+INVERSE_TIMEOUT_MS = 300_000
+"""An inverse action is tried harder than a step by default, and has a time limit in any case (field case SA-04)."""
+
+
+class InverseSpec(_Value, frozen=True, kw_only=True):
+    """One inverse or final action with its defaults resolved (ruling C7). `args` may read OUTPUT, the owner's output."""
+
+    action: str
+    args: Template = Template()
+    retry: RetryPolicy = INVERSE_RETRY
+    timeout_ms: int = INVERSE_TIMEOUT_MS
+    queue: str = "default"
+
+
+class Compensation(_Value, frozen=True, kw_only=True):
+    """The saga blocks of a step (spec: Saga): what undoes it when the run fails or is cancelled, and what always runs last."""
+
+    on_failure: tuple[InverseSpec, ...] = ()
+    on_cancel: tuple[InverseSpec, ...] = ()
+    final: tuple[InverseSpec, ...] = ()
+    failure_policy: FailurePolicy = FailurePolicy.MANUAL_REPAIR
+
+
 class Step(_Value, frozen=True, kw_only=True):
     """One step with every default resolved. `incoming`/`outgoing` are edge indexes; `action` is set for type `action`."""
 
@@ -77,6 +110,7 @@ class Step(_Value, frozen=True, kw_only=True):
     incoming: tuple[int, ...] = ()
     outgoing: tuple[int, ...] = ()
     action: ActionSpec | None = None
+    compensation: Compensation | None = None
 
 
 class Edge(_Value, frozen=True, kw_only=True):
@@ -115,6 +149,8 @@ class Manifest(_Value, frozen=True, kw_only=True, weakref=True):
     fail_policy: FailPolicy = FailPolicy.FAIL_FAST
     run_timeout_ms: int | None = None
     tier: Tier = Tier.STANDARD
+    auto_continue: bool = False
+    """Ruling C6: the hard tier of the history's length may continue the run as new."""
     manual_start: bool = True
     """Ruling D4: False when the definition declares triggers and none of them is `manual`."""
     input_schema: Any = None

@@ -9,7 +9,17 @@ from typing import Any
 
 import msgspec
 
-from ductord.model.enums import CheckpointStatus, NodeStatus, RunStatus, SkipReason
+from ductord.model.enums import (
+    CheckpointStatus,
+    CompensationBlock,
+    CompensationStatus,
+    InverseStatus,
+    NodeStatus,
+    RunStatus,
+    SkipReason,
+    TaskKind,
+)
+from ductord.model.manifest import RetryPolicy, Timeouts
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,7 +46,9 @@ class Node(_Value, frozen=True, kw_only=True):
 
     `attempt`: number of the latest attempt (0: none yet), ever growing. `failures`: reported failures and time-outs that spent the retry
     budget (A1, A4). `losses`: attempts lost (A4). `logical`: number of the logical attempt, part of the idempotency key; it grows after a
-    reported failure only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch (total time-out).
+    reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch
+    (total time-out). `unknown`: an attempt was taken by a worker and ended without a word of its own, so its effect may exist (C7).
+    `paused`: an operator holds the node. `retry`, `timeouts`: what an operator put in the place of the definition's.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -51,20 +63,37 @@ class Node(_Value, frozen=True, kw_only=True):
     output: OutputRef | None = None
     fault: Fault | None = None
     cancelling: bool = False
+    unknown: bool = False
+    paused: bool = False
+    retry: RetryPolicy | None = None
+    timeouts: Timeouts | None = None
+
+
+class Continuation(_Value, frozen=True, kw_only=True):
+    """A continue-as-new that was accepted (ruling C6). `request_id`: its control, which stays pending until the run closes and whose body has the seed;
+    empty when the history's length asked for it."""
+
+    new_run_id: str
+    request_id: str = ""
 
 
 class Stop(_Value, frozen=True, kw_only=True):
     """Why the run is being stopped (ruling G8: the first committed cause sticks, except that terminate overrides).
 
     `cause` is the terminal status the run will take. `fault`/`step_ref`: the failure behind it. `deadline`: when in-flight attempts that were
-    asked to stop are revoked (None: they may finish, fail_policy `drain`). `out_of_time`: the run time-out has come too and spares nothing.
+    asked to stop are revoked (None: they may finish, fail_policy `drain`). `emptied`: everything was told to stop and no cleanup is spared, by a
+    run time-out, a cancel or a continue-as-new, be it later than the cause. `request_id`: the control that was the cause. `skip_finally`: of a
+    terminate (C3). `continuation`: the run ends to go on as a successor.
     """
 
     cause: RunStatus
     fault: Fault | None = None
     step_ref: str | None = None
     deadline: datetime | None = None
-    out_of_time: bool = False
+    emptied: bool = False
+    request_id: str = ""
+    skip_finally: bool = False
+    continuation: Continuation | None = None
 
 
 class CheckpointState(_Value, frozen=True, kw_only=True):
@@ -74,11 +103,59 @@ class CheckpointState(_Value, frozen=True, kw_only=True):
     time: datetime | None = None
 
 
+class Registered(_Value, frozen=True, kw_only=True):
+    """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one that was
+    continued as this one). `logical`: which logical attempt it was, so that two reports of one effect register once. `spent`: its inverses are in the plan.
+    """
+
+    step_ref: str
+    attempt: int
+    logical: int
+    item_index: int = -1
+    run_id: str = ""
+    spent: bool = False
+
+
+class Inverse(_Value, frozen=True, kw_only=True):
+    """One entry of the compensation ledger: an inverse or final action that is owed, or was. Its place in `Saga.plan` is its position.
+
+    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). The counters mean what they mean on a node.
+    """
+
+    step_ref: str
+    kind: TaskKind
+    block: CompensationBlock
+    number: int = 0
+    item_index: int = -1
+    source_attempt: int = 0
+    source_run_id: str = ""
+    status: InverseStatus = InverseStatus.OWED
+    attempt: int = 0
+    failures: int = 0
+    losses: int = 0
+    logical: int = 0
+    due_time: datetime | None = None
+    fault: Fault | None = None
+
+
+class Saga(_Value, frozen=True, kw_only=True):
+    """Compensation of a run: what was registered, in order, and the plan of what is owed, append-only, worked off in order and one by one."""
+
+    status: CompensationStatus = CompensationStatus.NONE
+    registered: tuple[Registered, ...] = ()
+    plan: tuple[Inverse, ...] = ()
+
+
+NO_SAGA = Saga()
+
+
 class Run(_Value, frozen=True, kw_only=True):
     """State of one run. `nodes` and `checkpoints` follow the manifest's order; `edges` holds one `EdgeState` character per manifest edge.
 
     `open_nodes` counts the nodes that are not terminal: the run closes when it is zero (G8).
-    `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `context` is the run context.
+    `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `saga`: its compensation, which moves on
+    after the end. `close_reason`, `continued_to_run_id`: of a run that was continued as new. `moves`: how many attempts and node ends its history has, the
+    length that the tiers of C6 count; `warned`: the soft tier was told.
     """
 
     run_id: str
@@ -94,13 +171,25 @@ class Run(_Value, frozen=True, kw_only=True):
     has_errors: bool = False
     start_time: datetime | None = None
     end_time: datetime | None = None
-    context: dict[str, Any] = {}
+    saga: Saga = NO_SAGA
+    close_reason: str = ""
+    continued_to_run_id: str = ""
+    moves: int = 0
+    warned: bool = False
+
+    @property
+    def held(self) -> bool:
+        """True while an operator holds the run or one of its nodes: it may then have nothing to wait for but a control."""
+        return self.status is RunStatus.PAUSED or any(node.paused and not node.status.terminal for node in self.nodes)
 
 
 class RunStart(_Value, frozen=True, kw_only=True):
     """The immutable birth row of a run (architecture: a run is born as a run_start row).
 
-    `payload` is the trigger's input: None where it was not loaded because no expression of the manifest reads TRIGGER.
+    `payload` is the trigger's input: None where it was not loaded because no expression of the manifest reads TRIGGER. `context`: the run context.
+    `continued_from_run_id`, `inverses`: of a successor (C6). `reset_from_run_id`, `reset_from_seq`: the history that a reset run begins with;
+    `overrides`: inputs by step ref that its steps get instead of their args; `preserved`: outputs by step ref that its steps have instead of running
+    (C5).
     """
 
     tenant_id: str
@@ -120,3 +209,11 @@ class RunStart(_Value, frozen=True, kw_only=True):
     root_run_id: str = ""
     parent_run_id: str = ""
     nesting_depth: int = 0
+    journey_id: str = ""
+    context: dict[str, Any] = {}
+    continued_from_run_id: str = ""
+    inverses: tuple[Registered, ...] = ()
+    reset_from_run_id: str = ""
+    reset_from_seq: int = 0
+    overrides: dict[str, Any] = {}
+    preserved: dict[str, OutputRef] = {}

@@ -5,13 +5,12 @@ shows it; both go through here, so that an old row is read by one decoder.
 """
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from ductord.model.enums import RunStatus
 from ductord.model.manifest import Manifest
-from ductord.model.run import CheckpointState, Fault, Node, Run, Stop
+from ductord.model.run import NO_SAGA, CheckpointState, Fault, Node, Run, Saga, Stop
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,7 +20,11 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: Stop | None = None
     fault: Fault | None = None
     output_fault: Fault | None = None
-    context: dict[str, Any] = {}
+    saga: Saga = NO_SAGA
+    close_reason: str = ""
+    continued_to_run_id: str = ""
+    moves: int = 0
+    warned: bool = False
 
 
 _encoder = msgspec.json.Encoder()
@@ -55,7 +58,11 @@ def encode_state(run: Run) -> str:
             stop=run.stop,
             fault=run.fault,
             output_fault=run.output_fault,
-            context=run.context,
+            saga=run.saga,
+            close_reason=run.close_reason,
+            continued_to_run_id=run.continued_to_run_id,
+            moves=run.moves,
+            warned=run.warned,
         )
     ).decode()
 
@@ -91,5 +98,9 @@ def decode_run(
         has_errors=has_errors,
         start_time=start_time,
         end_time=end_time,
-        context=state.context,
+        saga=state.saga,
+        close_reason=state.close_reason,
+        continued_to_run_id=state.continued_to_run_id,
+        moves=state.moves,
+        warned=state.warned,
     )

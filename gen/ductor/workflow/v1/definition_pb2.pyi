@@ -595,10 +595,22 @@ class CompensationAction(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     ARGS_FIELD_NUMBER: _builtins.int
     ARGS_JSON_FIELD_NUMBER: _builtins.int
+    RETRY_MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    RETRY_BACKOFF_MS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     """The action, as `provider:action` or `provider.resource.action`."""
     args_json: _builtins.str
     """The exact twin of args as JSON text; at most one of the two is given."""
+    retry_max_attempts: _builtins.int
+    """How many attempts may fail or time out, counting the first; the default is 3."""
+    retry_backoff_ms: _builtins.int
+    """The pause in milliseconds before the next attempt, which doubles with each; the default is 1,000."""
+    timeout_ms: _builtins.int
+    """The longest time in milliseconds that one attempt may take; the default is five minutes."""
+    queue: _builtins.str
+    """The queue that workers poll for the action; the default is the step's."""
     @_builtins.property
     def args(self) -> _struct_pb2.Struct:
         """The arguments of the action, which may read the OUTPUT of the step."""
@@ -609,14 +621,35 @@ class CompensationAction(_message.Message):
         action: _builtins.str = ...,
         args: _struct_pb2.Struct | None = ...,
         args_json: _builtins.str | None = ...,
+        retry_max_attempts: _builtins.int | None = ...,
+        retry_backoff_ms: _builtins.int | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        queue: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_args_json", b"_args_json", "args", b"args", "args_json", b"args_json"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_args_json", b"_args_json", "_queue", b"_queue", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max_attempts", b"_retry_max_attempts", "_timeout_ms", b"_timeout_ms", "args", b"args", "args_json", b"args_json", "queue", b"queue", "retry_backoff_ms", b"retry_backoff_ms", "retry_max_attempts", b"retry_max_attempts", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_args_json", b"_args_json", "action", b"action", "args", b"args", "args_json", b"args_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_args_json", b"_args_json", "_queue", b"_queue", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_max_attempts", b"_retry_max_attempts", "_timeout_ms", b"_timeout_ms", "action", b"action", "args", b"args", "args_json", b"args_json", "queue", b"queue", "retry_backoff_ms", b"retry_backoff_ms", "retry_max_attempts", b"retry_max_attempts", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__args_json: _TypeAlias = _typing.Literal["args_json"]  # noqa: Y015
     _WhichOneofArgType__args_json: _TypeAlias = _typing.Literal["_args_json", b"_args_json"]  # noqa: Y015
+    _WhichOneofReturnType__queue: _TypeAlias = _typing.Literal["queue"]  # noqa: Y015
+    _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
+    _WhichOneofReturnType__retry_backoff_ms: _TypeAlias = _typing.Literal["retry_backoff_ms"]  # noqa: Y015
+    _WhichOneofArgType__retry_backoff_ms: _TypeAlias = _typing.Literal["_retry_backoff_ms", b"_retry_backoff_ms"]  # noqa: Y015
+    _WhichOneofReturnType__retry_max_attempts: _TypeAlias = _typing.Literal["retry_max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__retry_max_attempts: _TypeAlias = _typing.Literal["_retry_max_attempts", b"_retry_max_attempts"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__args_json) -> _WhichOneofReturnType__args_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_backoff_ms) -> _WhichOneofReturnType__retry_backoff_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_max_attempts) -> _WhichOneofReturnType__retry_max_attempts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
 
 Global___CompensationAction: _TypeAlias = CompensationAction  # noqa: Y015
 
@@ -834,6 +867,7 @@ class WorkflowDefinition(_message.Message):
     RUN_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    AUTO_CONTINUE_FIELD_NUMBER: _builtins.int
     family_slug: _builtins.str
     """The family's stable name, matching `[a-z0-9][a-z0-9_-]{0,127}`."""
     title: _builtins.str
@@ -854,6 +888,8 @@ class WorkflowDefinition(_message.Message):
     """The longest time in milliseconds that a run may take."""
     tier: _common_pb2.Tier.ValueType
     """The weight class of the run's tasks."""
+    auto_continue: _builtins.bool
+    """Whether a run whose history grows too long may continue as new by itself, from the entrypoints."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The words by which definitions are found."""
@@ -912,11 +948,14 @@ class WorkflowDefinition(_message.Message):
         run_timeout_ms: _builtins.int | None = ...,
         tier: _common_pb2.Tier.ValueType = ...,
         schedule: Global___ScheduleDefinition | None = ...,
+        auto_continue: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "description", b"description", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "title", b"title", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "auto_continue", b"auto_continue", "description", b"description", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "title", b"title", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "checkpoints", b"checkpoints", "description", b"description", "edges", b"edges", "fail_policy", b"fail_policy", "family_slug", b"family_slug", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "steps", b"steps", "tags", b"tags", "tier", b"tier", "title", b"title", "triggers", b"triggers", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "auto_continue", b"auto_continue", "checkpoints", b"checkpoints", "description", b"description", "edges", b"edges", "fail_policy", b"fail_policy", "family_slug", b"family_slug", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "steps", b"steps", "tags", b"tags", "tier", b"tier", "title", b"title", "triggers", b"triggers", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__auto_continue: _TypeAlias = _typing.Literal["auto_continue"]  # noqa: Y015
+    _WhichOneofArgType__auto_continue: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue"]  # noqa: Y015
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
     _WhichOneofReturnType__input_schema_json: _TypeAlias = _typing.Literal["input_schema_json"]  # noqa: Y015
@@ -931,6 +970,8 @@ class WorkflowDefinition(_message.Message):
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
     _WhichOneofReturnType__variables_json: _TypeAlias = _typing.Literal["variables_json"]  # noqa: Y015
     _WhichOneofArgType__variables_json: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_continue) -> _WhichOneofReturnType__auto_continue | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
     @_typing.overload
@@ -983,6 +1024,7 @@ class WorkflowDefinitionDetail(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     PUBLISH_TIME_FIELD_NUMBER: _builtins.int
     ARCHIVE_TIME_FIELD_NUMBER: _builtins.int
+    AUTO_CONTINUE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The definition id for a draft, the version's own id for a version."""
     family_slug: _builtins.str
@@ -1015,6 +1057,8 @@ class WorkflowDefinitionDetail(_message.Message):
     """The definition id of the family, which names the draft and the family for good."""
     manifest_hash: _builtins.str
     """The SHA-256 of the version's compiled manifest in hexadecimal; empty for a draft."""
+    auto_continue: _builtins.bool
+    """Whether a run whose history grows too long may continue as new by itself, from the entrypoints."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The words by which definitions are found."""
@@ -1099,11 +1143,14 @@ class WorkflowDefinitionDetail(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         publish_time: _timestamp_pb2.Timestamp | None = ...,
         archive_time: _timestamp_pb2.Timestamp | None = ...,
+        auto_continue: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_variables_json", b"_variables_json", "archive_time", b"archive_time", "create_time", b"create_time", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "publish_time", b"publish_time", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "update_time", b"update_time", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_variables_json", b"_variables_json", "archive_time", b"archive_time", "auto_continue", b"auto_continue", "create_time", b"create_time", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "publish_time", b"publish_time", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "update_time", b"update_time", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_variables_json", b"_variables_json", "archive_time", b"archive_time", "checkpoints", b"checkpoints", "create_time", b"create_time", "definition_id", b"definition_id", "description", b"description", "draft_revision", b"draft_revision", "edges", b"edges", "fail_policy", b"fail_policy", "family_slug", b"family_slug", "id", b"id", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "manifest_hash", b"manifest_hash", "output", b"output", "output_json", b"output_json", "publish_time", b"publish_time", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "status", b"status", "steps", b"steps", "tags", b"tags", "tier", b"tier", "title", b"title", "triggers", b"triggers", "update_time", b"update_time", "variables", b"variables", "variables_json", b"variables_json", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_variables_json", b"_variables_json", "archive_time", b"archive_time", "auto_continue", b"auto_continue", "checkpoints", b"checkpoints", "create_time", b"create_time", "definition_id", b"definition_id", "description", b"description", "draft_revision", b"draft_revision", "edges", b"edges", "fail_policy", b"fail_policy", "family_slug", b"family_slug", "id", b"id", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "manifest_hash", b"manifest_hash", "output", b"output", "output_json", b"output_json", "publish_time", b"publish_time", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "status", b"status", "steps", b"steps", "tags", b"tags", "tier", b"tier", "title", b"title", "triggers", b"triggers", "update_time", b"update_time", "variables", b"variables", "variables_json", b"variables_json", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__auto_continue: _TypeAlias = _typing.Literal["auto_continue"]  # noqa: Y015
+    _WhichOneofArgType__auto_continue: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue"]  # noqa: Y015
     _WhichOneofReturnType__input_schema_json: _TypeAlias = _typing.Literal["input_schema_json"]  # noqa: Y015
     _WhichOneofArgType__input_schema_json: _TypeAlias = _typing.Literal["_input_schema_json", b"_input_schema_json"]  # noqa: Y015
     _WhichOneofReturnType__output_json: _TypeAlias = _typing.Literal["output_json"]  # noqa: Y015
@@ -1114,6 +1161,8 @@ class WorkflowDefinitionDetail(_message.Message):
     _WhichOneofArgType__run_timeout_ms: _TypeAlias = _typing.Literal["_run_timeout_ms", b"_run_timeout_ms"]  # noqa: Y015
     _WhichOneofReturnType__variables_json: _TypeAlias = _typing.Literal["variables_json"]  # noqa: Y015
     _WhichOneofArgType__variables_json: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_continue) -> _WhichOneofReturnType__auto_continue | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_schema_json) -> _WhichOneofReturnType__input_schema_json | None: ...
     @_typing.overload

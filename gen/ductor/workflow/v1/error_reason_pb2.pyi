@@ -86,6 +86,34 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """There is no such run for this tenant. Code: NOT_FOUND. Metadata: none."""
     ERROR_REASON_STEP_NOT_FOUND: _ErrorReason.ValueType  # 61
     """The run has no such step. Code: NOT_FOUND. Metadata: none."""
+    ERROR_REASON_RUN_TERMINAL: _ErrorReason.ValueType  # 62
+    """The run has ended, and the control needs one that has not; continued_to_run_id names the run that goes on in its place. Code: FAILED_PRECONDITION. Metadata: status, continued_to_run_id."""
+    ERROR_REASON_RUN_NOT_TERMINAL: _ErrorReason.ValueType  # 63
+    """The run has not ended, and the control needs one that has. Code: FAILED_PRECONDITION. Metadata: status."""
+    ERROR_REASON_RUN_STATUS_UNSUITED: _ErrorReason.ValueType  # 64
+    """The run's status does not allow the control. Code: FAILED_PRECONDITION. Metadata: status."""
+    ERROR_REASON_RUN_STOPPING: _ErrorReason.ValueType  # 65
+    """The run is being stopped. Code: FAILED_PRECONDITION. Metadata: status."""
+    ERROR_REASON_RUN_COMPENSATING: _ErrorReason.ValueType  # 66
+    """The inverses of the run are still running. Code: FAILED_PRECONDITION. Metadata: compensation_status."""
+    ERROR_REASON_RUN_COMPENSATED: _ErrorReason.ValueType  # 67
+    """Inverses of steps that would be kept have run, or are unaccounted for. Code: FAILED_PRECONDITION. Metadata: compensation_status, step_refs."""
+    ERROR_REASON_NODE_FINISHED: _ErrorReason.ValueType  # 68
+    """The node has ended. Code: FAILED_PRECONDITION. Metadata: step_ref, node_status."""
+    ERROR_REASON_NODE_STATUS_UNSUITED: _ErrorReason.ValueType  # 69
+    """The node's state does not allow the control. Code: FAILED_PRECONDITION. Metadata: step_ref, node_status."""
+    ERROR_REASON_DOWNSTREAM_STARTED: _ErrorReason.ValueType  # 70
+    """Something downstream of the node has started. Code: FAILED_PRECONDITION. Metadata: step_ref, started_step_ref."""
+    ERROR_REASON_RESET_POINT_INVALID: _ErrorReason.ValueType  # 71
+    """The run cannot be reset to that transition. Code: FAILED_PRECONDITION. Metadata: transition_seq, last_transition_seq."""
+    ERROR_REASON_NOTHING_TO_REPAIR: _ErrorReason.ValueType  # 72
+    """The step has nothing that needs repair. Code: FAILED_PRECONDITION. Metadata: step_ref."""
+    ERROR_REASON_REQUEST_MISMATCH: _ErrorReason.ValueType  # 73
+    """The request_id was used on this run with another body or verb. Code: ALREADY_EXISTS. Metadata: request_id, verb."""
+    ERROR_REASON_OPERATION_NOT_FOUND: _ErrorReason.ValueType  # 74
+    """The run has no operation of that name. Code: NOT_FOUND. Metadata: none."""
+    ERROR_REASON_TOO_MANY_PENDING_CONTROLS: _ErrorReason.ValueType  # 75
+    """The run has too many controls that no tick has judged yet. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
     ERROR_REASON_TENANT_REQUIRED: _ErrorReason.ValueType  # 80
     """No tenant was named. Code: INVALID_ARGUMENT. Metadata: none."""
     ERROR_REASON_TENANT_INVALID: _ErrorReason.ValueType  # 81
@@ -190,6 +218,34 @@ ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 60
 """There is no such run for this tenant. Code: NOT_FOUND. Metadata: none."""
 ERROR_REASON_STEP_NOT_FOUND: ErrorReason.ValueType  # 61
 """The run has no such step. Code: NOT_FOUND. Metadata: none."""
+ERROR_REASON_RUN_TERMINAL: ErrorReason.ValueType  # 62
+"""The run has ended, and the control needs one that has not; continued_to_run_id names the run that goes on in its place. Code: FAILED_PRECONDITION. Metadata: status, continued_to_run_id."""
+ERROR_REASON_RUN_NOT_TERMINAL: ErrorReason.ValueType  # 63
+"""The run has not ended, and the control needs one that has. Code: FAILED_PRECONDITION. Metadata: status."""
+ERROR_REASON_RUN_STATUS_UNSUITED: ErrorReason.ValueType  # 64
+"""The run's status does not allow the control. Code: FAILED_PRECONDITION. Metadata: status."""
+ERROR_REASON_RUN_STOPPING: ErrorReason.ValueType  # 65
+"""The run is being stopped. Code: FAILED_PRECONDITION. Metadata: status."""
+ERROR_REASON_RUN_COMPENSATING: ErrorReason.ValueType  # 66
+"""The inverses of the run are still running. Code: FAILED_PRECONDITION. Metadata: compensation_status."""
+ERROR_REASON_RUN_COMPENSATED: ErrorReason.ValueType  # 67
+"""Inverses of steps that would be kept have run, or are unaccounted for. Code: FAILED_PRECONDITION. Metadata: compensation_status, step_refs."""
+ERROR_REASON_NODE_FINISHED: ErrorReason.ValueType  # 68
+"""The node has ended. Code: FAILED_PRECONDITION. Metadata: step_ref, node_status."""
+ERROR_REASON_NODE_STATUS_UNSUITED: ErrorReason.ValueType  # 69
+"""The node's state does not allow the control. Code: FAILED_PRECONDITION. Metadata: step_ref, node_status."""
+ERROR_REASON_DOWNSTREAM_STARTED: ErrorReason.ValueType  # 70
+"""Something downstream of the node has started. Code: FAILED_PRECONDITION. Metadata: step_ref, started_step_ref."""
+ERROR_REASON_RESET_POINT_INVALID: ErrorReason.ValueType  # 71
+"""The run cannot be reset to that transition. Code: FAILED_PRECONDITION. Metadata: transition_seq, last_transition_seq."""
+ERROR_REASON_NOTHING_TO_REPAIR: ErrorReason.ValueType  # 72
+"""The step has nothing that needs repair. Code: FAILED_PRECONDITION. Metadata: step_ref."""
+ERROR_REASON_REQUEST_MISMATCH: ErrorReason.ValueType  # 73
+"""The request_id was used on this run with another body or verb. Code: ALREADY_EXISTS. Metadata: request_id, verb."""
+ERROR_REASON_OPERATION_NOT_FOUND: ErrorReason.ValueType  # 74
+"""The run has no operation of that name. Code: NOT_FOUND. Metadata: none."""
+ERROR_REASON_TOO_MANY_PENDING_CONTROLS: ErrorReason.ValueType  # 75
+"""The run has too many controls that no tick has judged yet. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
 ERROR_REASON_TENANT_REQUIRED: ErrorReason.ValueType  # 80
 """No tenant was named. Code: INVALID_ARGUMENT. Metadata: none."""
 ERROR_REASON_TENANT_INVALID: ErrorReason.ValueType  # 81

@@ -319,6 +319,110 @@ CHECKPOINT_STATUS_UNREACHABLE: CheckpointStatus.ValueType  # 3
 """The checkpoint can no longer be reached."""
 Global___CheckpointStatus: _TypeAlias = CheckpointStatus  # noqa: Y015
 
+class _CompensationStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CompensationStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompensationStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPENSATION_STATUS_UNSPECIFIED: _CompensationStatus.ValueType  # 0
+    """No status was recorded; as a filter it matches every status."""
+    COMPENSATION_STATUS_NONE: _CompensationStatus.ValueType  # 1
+    """Nothing is owed."""
+    COMPENSATION_STATUS_RUNNING: _CompensationStatus.ValueType  # 2
+    """Inverses or final actions are owed or running."""
+    COMPENSATION_STATUS_DONE: _CompensationStatus.ValueType  # 3
+    """Everything that was owed is done."""
+    COMPENSATION_STATUS_FAILED: _CompensationStatus.ValueType  # 4
+    """An inverse or final action failed."""
+    COMPENSATION_STATUS_MANUAL_REPAIR: _CompensationStatus.ValueType  # 5
+    """A person has to look at an inverse."""
+
+class CompensationStatus(_CompensationStatus, metaclass=_CompensationStatusEnumTypeWrapper):
+    """CompensationStatus is where the unwinding of a run stands, on an axis of its own beside its status."""
+
+COMPENSATION_STATUS_UNSPECIFIED: CompensationStatus.ValueType  # 0
+"""No status was recorded; as a filter it matches every status."""
+COMPENSATION_STATUS_NONE: CompensationStatus.ValueType  # 1
+"""Nothing is owed."""
+COMPENSATION_STATUS_RUNNING: CompensationStatus.ValueType  # 2
+"""Inverses or final actions are owed or running."""
+COMPENSATION_STATUS_DONE: CompensationStatus.ValueType  # 3
+"""Everything that was owed is done."""
+COMPENSATION_STATUS_FAILED: CompensationStatus.ValueType  # 4
+"""An inverse or final action failed."""
+COMPENSATION_STATUS_MANUAL_REPAIR: CompensationStatus.ValueType  # 5
+"""A person has to look at an inverse."""
+Global___CompensationStatus: _TypeAlias = CompensationStatus  # noqa: Y015
+
+class _CompensationEntryStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CompensationEntryStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompensationEntryStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPENSATION_ENTRY_STATUS_UNSPECIFIED: _CompensationEntryStatus.ValueType  # 0
+    """No status was recorded; as a filter it matches every status."""
+    COMPENSATION_ENTRY_STATUS_OWED: _CompensationEntryStatus.ValueType  # 1
+    """The action is still to run."""
+    COMPENSATION_ENTRY_STATUS_RUNNING: _CompensationEntryStatus.ValueType  # 2
+    """The action runs or waits for its next attempt."""
+    COMPENSATION_ENTRY_STATUS_DONE: _CompensationEntryStatus.ValueType  # 3
+    """The action succeeded, or a person said that the effect is undone or was never there."""
+    COMPENSATION_ENTRY_STATUS_FAILED: _CompensationEntryStatus.ValueType  # 4
+    """The action failed, and its policy is to leave it at that."""
+    COMPENSATION_ENTRY_STATUS_IGNORED: _CompensationEntryStatus.ValueType  # 5
+    """The action failed, and its policy is to ignore that."""
+    COMPENSATION_ENTRY_STATUS_MANUAL_REPAIR: _CompensationEntryStatus.ValueType  # 6
+    """A person has to look at it."""
+
+class CompensationEntryStatus(_CompensationEntryStatus, metaclass=_CompensationEntryStatusEnumTypeWrapper):
+    """CompensationEntryStatus is where one entry of the compensation ledger stands."""
+
+COMPENSATION_ENTRY_STATUS_UNSPECIFIED: CompensationEntryStatus.ValueType  # 0
+"""No status was recorded; as a filter it matches every status."""
+COMPENSATION_ENTRY_STATUS_OWED: CompensationEntryStatus.ValueType  # 1
+"""The action is still to run."""
+COMPENSATION_ENTRY_STATUS_RUNNING: CompensationEntryStatus.ValueType  # 2
+"""The action runs or waits for its next attempt."""
+COMPENSATION_ENTRY_STATUS_DONE: CompensationEntryStatus.ValueType  # 3
+"""The action succeeded, or a person said that the effect is undone or was never there."""
+COMPENSATION_ENTRY_STATUS_FAILED: CompensationEntryStatus.ValueType  # 4
+"""The action failed, and its policy is to leave it at that."""
+COMPENSATION_ENTRY_STATUS_IGNORED: CompensationEntryStatus.ValueType  # 5
+"""The action failed, and its policy is to ignore that."""
+COMPENSATION_ENTRY_STATUS_MANUAL_REPAIR: CompensationEntryStatus.ValueType  # 6
+"""A person has to look at it."""
+Global___CompensationEntryStatus: _TypeAlias = CompensationEntryStatus  # noqa: Y015
+
+class _CompensationBlock:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CompensationBlockEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompensationBlock.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPENSATION_BLOCK_UNSPECIFIED: _CompensationBlock.ValueType  # 0
+    """No block was recorded."""
+    COMPENSATION_BLOCK_ON_FAILURE: _CompensationBlock.ValueType  # 1
+    """The actions that undo the step when the run fails."""
+    COMPENSATION_BLOCK_ON_CANCEL: _CompensationBlock.ValueType  # 2
+    """The actions that undo the step when the run is cancelled."""
+    COMPENSATION_BLOCK_FINALLY: _CompensationBlock.ValueType  # 3
+    """The actions that run at the end of every run that reached the step."""
+
+class CompensationBlock(_CompensationBlock, metaclass=_CompensationBlockEnumTypeWrapper):
+    """CompensationBlock is the list of a step that an inverse or final action stands in."""
+
+COMPENSATION_BLOCK_UNSPECIFIED: CompensationBlock.ValueType  # 0
+"""No block was recorded."""
+COMPENSATION_BLOCK_ON_FAILURE: CompensationBlock.ValueType  # 1
+"""The actions that undo the step when the run fails."""
+COMPENSATION_BLOCK_ON_CANCEL: CompensationBlock.ValueType  # 2
+"""The actions that undo the step when the run is cancelled."""
+COMPENSATION_BLOCK_FINALLY: CompensationBlock.ValueType  # 3
+"""The actions that run at the end of every run that reached the step."""
+Global___CompensationBlock: _TypeAlias = CompensationBlock  # noqa: Y015
+
 @_typing.final
 class RunSummary(_message.Message):
     """RunSummary is what a run is and where it stands, without payloads."""
@@ -344,6 +448,12 @@ class RunSummary(_message.Message):
     JOURNEY_ID_FIELD_NUMBER: _builtins.int
     CORRELATION_LABELS_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
+    COMPENSATION_STATUS_FIELD_NUMBER: _builtins.int
+    CLOSE_REASON_FIELD_NUMBER: _builtins.int
+    CONTINUED_FROM_RUN_ID_FIELD_NUMBER: _builtins.int
+    CONTINUED_TO_RUN_ID_FIELD_NUMBER: _builtins.int
+    RESET_FROM_RUN_ID_FIELD_NUMBER: _builtins.int
+    RESET_FROM_TRANSITION_SEQ_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     status: Global___RunStatus.ValueType
@@ -374,6 +484,18 @@ class RunSummary(_message.Message):
     """The first run of the chain of successors that the root belongs to."""
     tier: _common_pb2.Tier.ValueType
     """The weight class of the run's tasks."""
+    compensation_status: Global___CompensationStatus.ValueType
+    """Where the unwinding of the run stands."""
+    close_reason: _builtins.str
+    """Why the run was closed where its status does not say so, such as `continued_as_new`."""
+    continued_from_run_id: _builtins.str
+    """The run that this one continues; empty for none."""
+    continued_to_run_id: _builtins.str
+    """The run that continues this one; empty for none."""
+    reset_from_run_id: _builtins.str
+    """The run whose history this one began with; empty for none."""
+    reset_from_transition_seq: _builtins.int
+    """The transition of that run after which this one took over."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the run was created."""
@@ -412,10 +534,16 @@ class RunSummary(_message.Message):
         journey_id: _builtins.str = ...,
         correlation_labels: _abc.Iterable[_common_pb2.CorrelationLabel] | None = ...,
         tier: _common_pb2.Tier.ValueType = ...,
+        compensation_status: Global___CompensationStatus.ValueType = ...,
+        close_reason: _builtins.str = ...,
+        continued_from_run_id: _builtins.str = ...,
+        continued_to_run_id: _builtins.str = ...,
+        reset_from_run_id: _builtins.str = ...,
+        reset_from_transition_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -442,6 +570,7 @@ class RunDetail(_message.Message):
     TRANSITION_COUNT_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     EXTERNAL_DEPLOYMENT_ID_FIELD_NUMBER: _builtins.int
+    COMPENSATION_FIELD_NUMBER: _builtins.int
     input_json: _builtins.str
     """The exact twin of input, given instead of it as payload_format says."""
     input_truncated: _builtins.bool
@@ -486,6 +615,10 @@ class RunDetail(_message.Message):
     def quarantine(self) -> Global___Quarantine:
         """Set while the run is set aside because its tick raised."""
 
+    @_builtins.property
+    def compensation(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompensationEntry]:
+        """The compensation ledger, in the order in which it is worked off."""
+
     def __init__(
         self,
         *,
@@ -504,10 +637,11 @@ class RunDetail(_message.Message):
         transition_count: _builtins.int = ...,
         idempotency_key: _builtins.str = ...,
         external_deployment_id: _builtins.str = ...,
+        compensation: _abc.Iterable[Global___CompensationEntry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "error", b"error", "input", b"input", "input_json", b"input_json", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "checkpoints", b"checkpoints", "error", b"error", "error_step_ref", b"error_step_ref", "external_deployment_id", b"external_deployment_id", "idempotency_key", b"idempotency_key", "input", b"input", "input_json", b"input_json", "input_truncated", b"input_truncated", "nodes", b"nodes", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "result_truncated", b"result_truncated", "summary", b"summary", "transition_count", b"transition_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "checkpoints", b"checkpoints", "compensation", b"compensation", "error", b"error", "error_step_ref", b"error_step_ref", "external_deployment_id", b"external_deployment_id", "idempotency_key", b"idempotency_key", "input", b"input", "input_json", b"input_json", "input_truncated", b"input_truncated", "nodes", b"nodes", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "result_truncated", b"result_truncated", "summary", b"summary", "transition_count", b"transition_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
     _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
@@ -940,3 +1074,147 @@ class TimelineEntry(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__detail_json) -> _WhichOneofReturnType__detail_json | None: ...
 
 Global___TimelineEntry: _TypeAlias = TimelineEntry  # noqa: Y015
+
+@_typing.final
+class CompensationEntry(_message.Message):
+    """CompensationEntry is one inverse or final action that a run owes or owed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    STEP_REF_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TYPE_FIELD_NUMBER: _builtins.int
+    SOURCE_ATTEMPT_FIELD_NUMBER: _builtins.int
+    SOURCE_RUN_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run's id."""
+    position: _builtins.int
+    """The position in the ledger of the run, from 0."""
+    step_ref: _builtins.str
+    """The step whose action it is."""
+    item_index: _builtins.int
+    """The index of the item in a fan-out; absent for a step's own action."""
+    block: Global___CompensationBlock.ValueType
+    """The list that the action stands in."""
+    number: _builtins.int
+    """The place in that list, from 0."""
+    action: _builtins.str
+    """The action."""
+    status: Global___CompensationEntryStatus.ValueType
+    """Where the entry stands."""
+    attempt: _builtins.int
+    """The number of its latest attempt, 0 before the first."""
+    workflow_type: _builtins.str
+    """The family slug of the definition."""
+    source_attempt: _builtins.int
+    """The attempt whose output the action undoes; 0 when none is known."""
+    source_run_id: _builtins.str
+    """The run of that attempt, where it is another one."""
+    @_builtins.property
+    def error(self) -> _common_pb2.Fault:
+        """What went wrong last."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When the entry last changed."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        position: _builtins.int = ...,
+        step_ref: _builtins.str = ...,
+        item_index: _builtins.int | None = ...,
+        block: Global___CompensationBlock.ValueType = ...,
+        number: _builtins.int = ...,
+        action: _builtins.str = ...,
+        status: Global___CompensationEntryStatus.ValueType = ...,
+        attempt: _builtins.int = ...,
+        error: _common_pb2.Fault | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        workflow_type: _builtins.str = ...,
+        source_attempt: _builtins.int = ...,
+        source_run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_item_index", b"_item_index", "error", b"error", "item_index", b"item_index", "update_time", b"update_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_index", b"_item_index", "action", b"action", "attempt", b"attempt", "block", b"block", "error", b"error", "item_index", b"item_index", "number", b"number", "position", b"position", "run_id", b"run_id", "source_attempt", b"source_attempt", "source_run_id", b"source_run_id", "status", b"status", "step_ref", b"step_ref", "update_time", b"update_time", "workflow_type", b"workflow_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__item_index: _TypeAlias = _typing.Literal["item_index"]  # noqa: Y015
+    _WhichOneofArgType__item_index: _TypeAlias = _typing.Literal["_item_index", b"_item_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__item_index) -> _WhichOneofReturnType__item_index | None: ...
+
+Global___CompensationEntry: _TypeAlias = CompensationEntry  # noqa: Y015
+
+@_typing.final
+class AuditEntry(_message.Message):
+    """AuditEntry is one line of the audit trail: who did what, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUDIT_ID_FIELD_NUMBER: _builtins.int
+    AUDIT_TIME_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    DETAIL_JSON_FIELD_NUMBER: _builtins.int
+    audit_id: _builtins.str
+    """The line's id."""
+    actor: _builtins.str
+    """Who did it; `system` for what the engine decided by itself."""
+    action: _builtins.str
+    """What was done, such as `cancel`, `publish` or `compensation_done`."""
+    target: _builtins.str
+    """What it was done to, as `run:id` or `definition:id`."""
+    reason: _builtins.str
+    """Why, as the actor said."""
+    request_id: _builtins.str
+    """The control's token, or the server's id of the call."""
+    outcome: _builtins.str
+    """What became of it: `applied`, `rejected`, or empty where there is no choice."""
+    detail_json: _builtins.str
+    """The exact twin of detail, given instead of it as payload_format says."""
+    @_builtins.property
+    def audit_time(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    @_builtins.property
+    def detail(self) -> _struct_pb2.Struct:
+        """What else is known."""
+
+    def __init__(
+        self,
+        *,
+        audit_id: _builtins.str = ...,
+        audit_time: _timestamp_pb2.Timestamp | None = ...,
+        actor: _builtins.str = ...,
+        action: _builtins.str = ...,
+        target: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        detail: _struct_pb2.Struct | None = ...,
+        detail_json: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_detail_json", b"_detail_json", "audit_time", b"audit_time", "detail", b"detail", "detail_json", b"detail_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_detail_json", b"_detail_json", "action", b"action", "actor", b"actor", "audit_id", b"audit_id", "audit_time", b"audit_time", "detail", b"detail", "detail_json", b"detail_json", "outcome", b"outcome", "reason", b"reason", "request_id", b"request_id", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__detail_json: _TypeAlias = _typing.Literal["detail_json"]  # noqa: Y015
+    _WhichOneofArgType__detail_json: _TypeAlias = _typing.Literal["_detail_json", b"_detail_json"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__detail_json) -> _WhichOneofReturnType__detail_json | None: ...
+
+Global___AuditEntry: _TypeAlias = AuditEntry  # noqa: Y015

@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .workflow_service_pb2 import GetRunRequest, GetRunResponse, GetRunStepRequest, GetRunStepResponse, GetRunTimelineRequest, GetRunTimelineResponse, ListRunEventsRequest, ListRunEventsResponse, ListRunStepsRequest, ListRunStepsResponse, ListRunsRequest, ListRunsResponse
+from .workflow_service_pb2 import ExportRunRequest, ExportRunResponse, GetRunAuditRequest, GetRunAuditResponse, GetRunRequest, GetRunResponse, GetRunStepRequest, GetRunStepResponse, GetRunTimelineRequest, GetRunTimelineResponse, ListAuditRequest, ListAuditResponse, ListCompensationsRequest, ListCompensationsResponse, ListRunEventsRequest, ListRunEventsResponse, ListRunStepsRequest, ListRunStepsResponse, ListRunsRequest, ListRunsResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -74,6 +74,30 @@ class WorkflowService(Protocol):
     async def list_run_events(self, request: ListRunEventsRequest, ctx: RequestContext[ListRunEventsRequest, ListRunEventsResponse], /) -> ListRunEventsResponse:
         """
         ListRunEvents lists every attempt of a run, oldest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def get_run_audit(self, request: GetRunAuditRequest, ctx: RequestContext[GetRunAuditRequest, GetRunAuditResponse], /) -> GetRunAuditResponse:
+        """
+        GetRunAudit lists the audit trail of a run, oldest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def list_audit(self, request: ListAuditRequest, ctx: RequestContext[ListAuditRequest, ListAuditResponse], /) -> ListAuditResponse:
+        """
+        ListAudit lists the audit trail of the tenant, newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def list_compensations(self, request: ListCompensationsRequest, ctx: RequestContext[ListCompensationsRequest, ListCompensationsResponse], /) -> ListCompensationsResponse:
+        """
+        ListCompensations lists the compensation ledger over runs, newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def export_run(self, request: ExportRunRequest, ctx: RequestContext[ExportRunRequest, ExportRunResponse], /) -> ExportRunResponse:
+        """
+        ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -156,6 +180,50 @@ class WorkflowServiceASGIApplication(ConnectASGIApplication[WorkflowService]):
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.list_run_events,
+                ),
+                "/ductor.workflow.v1.WorkflowService/GetRunAudit": Endpoint.unary(
+                    method=MethodInfo(
+                        name="GetRunAudit",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=GetRunAuditRequest,
+                        output=GetRunAuditResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.get_run_audit,
+                ),
+                "/ductor.workflow.v1.WorkflowService/ListAudit": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListAudit",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=ListAuditRequest,
+                        output=ListAuditResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_audit,
+                ),
+                "/ductor.workflow.v1.WorkflowService/ListCompensations": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListCompensations",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=ListCompensationsRequest,
+                        output=ListCompensationsResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_compensations,
+                ),
+                "/ductor.workflow.v1.WorkflowService/ExportRun": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ExportRun",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=ExportRunRequest,
+                        output=ExportRunResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.export_run,
                 ),
             },
             interceptors=interceptors,
@@ -348,6 +416,106 @@ class WorkflowServiceClient(ConnectClient):
             timeout_ms=timeout_ms,
             use_get=use_get,
         )
+    async def get_run_audit(
+        self,
+        request: GetRunAuditRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> GetRunAuditResponse:
+        """
+        GetRunAudit lists the audit trail of a run, oldest first.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="GetRunAudit",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=GetRunAuditRequest,
+                output=GetRunAuditResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    async def list_audit(
+        self,
+        request: ListAuditRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListAuditResponse:
+        """
+        ListAudit lists the audit trail of the tenant, newest first.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListAudit",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=ListAuditRequest,
+                output=ListAuditResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    async def list_compensations(
+        self,
+        request: ListCompensationsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListCompensationsResponse:
+        """
+        ListCompensations lists the compensation ledger over runs, newest first.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListCompensations",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=ListCompensationsRequest,
+                output=ListCompensationsResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    async def export_run(
+        self,
+        request: ExportRunRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ExportRunResponse:
+        """
+        ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ExportRun",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=ExportRunRequest,
+                output=ExportRunResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
 
 class WorkflowServiceSync(Protocol):
     """
@@ -386,6 +554,30 @@ class WorkflowServiceSync(Protocol):
     def list_run_events(self, request: ListRunEventsRequest, ctx: RequestContext[ListRunEventsRequest, ListRunEventsResponse], /) -> ListRunEventsResponse:
         """
         ListRunEvents lists every attempt of a run, oldest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def get_run_audit(self, request: GetRunAuditRequest, ctx: RequestContext[GetRunAuditRequest, GetRunAuditResponse], /) -> GetRunAuditResponse:
+        """
+        GetRunAudit lists the audit trail of a run, oldest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_audit(self, request: ListAuditRequest, ctx: RequestContext[ListAuditRequest, ListAuditResponse], /) -> ListAuditResponse:
+        """
+        ListAudit lists the audit trail of the tenant, newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_compensations(self, request: ListCompensationsRequest, ctx: RequestContext[ListCompensationsRequest, ListCompensationsResponse], /) -> ListCompensationsResponse:
+        """
+        ListCompensations lists the compensation ledger over runs, newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def export_run(self, request: ExportRunRequest, ctx: RequestContext[ExportRunRequest, ExportRunResponse], /) -> ExportRunResponse:
+        """
+        ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -466,6 +658,50 @@ class WorkflowServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.list_run_events,
+                ),
+                "/ductor.workflow.v1.WorkflowService/GetRunAudit": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="GetRunAudit",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=GetRunAuditRequest,
+                        output=GetRunAuditResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.get_run_audit,
+                ),
+                "/ductor.workflow.v1.WorkflowService/ListAudit": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListAudit",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=ListAuditRequest,
+                        output=ListAuditResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_audit,
+                ),
+                "/ductor.workflow.v1.WorkflowService/ListCompensations": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListCompensations",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=ListCompensationsRequest,
+                        output=ListCompensationsResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_compensations,
+                ),
+                "/ductor.workflow.v1.WorkflowService/ExportRun": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ExportRun",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=ExportRunRequest,
+                        output=ExportRunResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.export_run,
                 ),
             },
             interceptors=interceptors,
@@ -651,6 +887,106 @@ class WorkflowServiceClientSync(ConnectClientSync):
                 service_name="ductor.workflow.v1.WorkflowService",
                 input=ListRunEventsRequest,
                 output=ListRunEventsResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def get_run_audit(
+        self,
+        request: GetRunAuditRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> GetRunAuditResponse:
+        """
+        GetRunAudit lists the audit trail of a run, oldest first.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="GetRunAudit",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=GetRunAuditRequest,
+                output=GetRunAuditResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def list_audit(
+        self,
+        request: ListAuditRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListAuditResponse:
+        """
+        ListAudit lists the audit trail of the tenant, newest first.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListAudit",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=ListAuditRequest,
+                output=ListAuditResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def list_compensations(
+        self,
+        request: ListCompensationsRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListCompensationsResponse:
+        """
+        ListCompensations lists the compensation ledger over runs, newest first.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListCompensations",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=ListCompensationsRequest,
+                output=ListCompensationsResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def export_run(
+        self,
+        request: ExportRunRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ExportRunResponse:
+        """
+        ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ExportRun",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=ExportRunRequest,
+                output=ExportRunResponse,
                 idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
                 stream_type=StreamType.UNARY,
             ),

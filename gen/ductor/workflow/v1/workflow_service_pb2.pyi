@@ -38,6 +38,7 @@ class ListRunsRequest(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    COMPENSATION_STATUS_FIELD_NUMBER: _builtins.int
     workflow_type: _builtins.str
     """The family slug of the definition."""
     status: _run_pb2.RunStatus.ValueType
@@ -54,6 +55,8 @@ class ListRunsRequest(_message.Message):
     """How many runs a page has, at most 1,000; the default is 50."""
     page_token: _builtins.str
     """The next_page_token of the page before."""
+    compensation_status: _run_pb2.CompensationStatus.ValueType
+    """Where the unwinding of the run stands."""
     @_builtins.property
     def created_after(self) -> _timestamp_pb2.Timestamp:
         """The time after which the run was created."""
@@ -80,10 +83,11 @@ class ListRunsRequest(_message.Message):
         label: _abc.Iterable[_builtins.str] | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        compensation_status: _run_pb2.CompensationStatus.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "active_only", b"active_only", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "active_only", b"active_only", "compensation_status", b"compensation_status", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_errors: _TypeAlias = _typing.Literal["has_errors"]  # noqa: Y015
     _WhichOneofArgType__has_errors: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors"]  # noqa: Y015
@@ -133,19 +137,23 @@ class GetRunRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    FOLLOW_SUCCESSORS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    follow_successors: _builtins.bool
+    """Whether the last run of its chain of successors is read instead, where the run was continued as new."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        follow_successors: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload_format", b"payload_format", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow_successors", b"follow_successors", "payload_format", b"payload_format", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,3 +464,289 @@ class ListRunEventsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRunEventsResponse: _TypeAlias = ListRunEventsResponse  # noqa: Y015
+
+@_typing.final
+class GetRunAuditRequest(_message.Message):
+    """GetRunAuditRequest pages the audit trail of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run's id."""
+    page_size: _builtins.int
+    """How many entries a page has, at most 1,000; the default is 50."""
+    page_token: _builtins.str
+    """The next_page_token of the page before."""
+    payload_format: _common_pb2.PayloadFormat.ValueType
+    """How the answer carries payloads."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRunAuditRequest: _TypeAlias = GetRunAuditRequest  # noqa: Y015
+
+@_typing.final
+class GetRunAuditResponse(_message.Message):
+    """GetRunAuditResponse is one page of the audit trail of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.AuditEntry]:
+        """The lines, oldest first."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[_run_pb2.AuditEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRunAuditResponse: _TypeAlias = GetRunAuditResponse  # noqa: Y015
+
+@_typing.final
+class ListAuditRequest(_message.Message):
+    """ListAuditRequest filters and pages the audit trail; filters that are given must all match."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    CREATED_AFTER_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """What it was done to, as `run:id` or `definition:id`."""
+    action: _builtins.str
+    """What was done."""
+    actor: _builtins.str
+    """Who did it."""
+    page_size: _builtins.int
+    """How many entries a page has, at most 1,000; the default is 50."""
+    page_token: _builtins.str
+    """The next_page_token of the page before."""
+    payload_format: _common_pb2.PayloadFormat.ValueType
+    """How the answer carries payloads."""
+    @_builtins.property
+    def created_after(self) -> _timestamp_pb2.Timestamp:
+        """The time after which it happened."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp:
+        """The time before which it happened."""
+
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        action: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        created_after: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_after", b"created_after", "created_before", b"created_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "actor", b"actor", "created_after", b"created_after", "created_before", b"created_before", "page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditResponse(_message.Message):
+    """ListAuditResponse is one page of the audit trail."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.AuditEntry]:
+        """The lines, newest first."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[_run_pb2.AuditEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditResponse: _TypeAlias = ListAuditResponse  # noqa: Y015
+
+@_typing.final
+class ListCompensationsRequest(_message.Message):
+    """ListCompensationsRequest filters and pages the compensation ledger; filters that are given must all match."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TYPE_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    status: _run_pb2.CompensationEntryStatus.ValueType
+    """Where the entry stands."""
+    workflow_type: _builtins.str
+    """The family slug of the definition."""
+    run_id: _builtins.str
+    """The run that owes or owed the action."""
+    page_size: _builtins.int
+    """How many entries a page has, at most 1,000; the default is 50."""
+    page_token: _builtins.str
+    """The next_page_token of the page before."""
+    def __init__(
+        self,
+        *,
+        status: _run_pb2.CompensationEntryStatus.ValueType = ...,
+        workflow_type: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "status", b"status", "workflow_type", b"workflow_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCompensationsRequest: _TypeAlias = ListCompensationsRequest  # noqa: Y015
+
+@_typing.final
+class ListCompensationsResponse(_message.Message):
+    """ListCompensationsResponse is one page of the compensation ledger."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.CompensationEntry]:
+        """The entries, the one that changed last first."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[_run_pb2.CompensationEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCompensationsResponse: _TypeAlias = ListCompensationsResponse  # noqa: Y015
+
+@_typing.final
+class ExportRunRequest(_message.Message):
+    """ExportRunRequest names a run and the page of its facts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run's id."""
+    page_token: _builtins.str
+    """The next_page_token of the page before."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportRunRequest: _TypeAlias = ExportRunRequest  # noqa: Y015
+
+@_typing.final
+class ExportRunResponse(_message.Message):
+    """ExportRunResponse is one page of the recorded facts of a run; the texts of its pages, one after the other, are one JSON Lines document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    lines: _builtins.str
+    """The JSON Lines of this page, each ended by a line feed; the first page begins with a line about the run."""
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        lines: _builtins.str = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportRunResponse: _TypeAlias = ExportRunResponse  # noqa: Y015

@@ -65,6 +65,26 @@ class WorkflowServiceStub:
                 request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListRunEventsRequest.SerializeToString,
                 response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListRunEventsResponse.FromString,
                 _registered_method=True)
+        self.GetRunAudit = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowService/GetRunAudit',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunAuditRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunAuditResponse.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowService/ListAudit',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListAuditResponse.FromString,
+                _registered_method=True)
+        self.ListCompensations = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowService/ListCompensations',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListCompensationsRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListCompensationsResponse.FromString,
+                _registered_method=True)
+        self.ExportRun = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowService/ExportRun',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ExportRunRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ExportRunResponse.FromString,
+                _registered_method=True)
 
 
 class WorkflowServiceServicer:
@@ -113,6 +133,34 @@ class WorkflowServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRunAudit(self, request, context):
+        """GetRunAudit lists the audit trail of a run, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAudit(self, request, context):
+        """ListAudit lists the audit trail of the tenant, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCompensations(self, request, context):
+        """ListCompensations lists the compensation ledger over runs, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportRun(self, request, context):
+        """ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkflowServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +193,26 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.ListRunEvents,
                     request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListRunEventsRequest.FromString,
                     response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListRunEventsResponse.SerializeToString,
+            ),
+            'GetRunAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRunAudit,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunAuditRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunAuditResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListAuditRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListAuditResponse.SerializeToString,
+            ),
+            'ListCompensations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCompensations,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListCompensationsRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListCompensationsResponse.SerializeToString,
+            ),
+            'ExportRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportRun,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ExportRunRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ExportRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +378,114 @@ class WorkflowService:
             '/ductor.workflow.v1.WorkflowService/ListRunEvents',
             ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListRunEventsRequest.SerializeToString,
             ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListRunEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRunAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowService/GetRunAudit',
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunAuditRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowService/ListAudit',
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListAuditRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCompensations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowService/ListCompensations',
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListCompensationsRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ListCompensationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowService/ExportRun',
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ExportRunRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.ExportRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

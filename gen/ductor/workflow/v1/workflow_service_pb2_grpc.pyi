@@ -45,6 +45,14 @@ class WorkflowServiceStub:
     """GetRunTimeline lists the events of a run's history, oldest first."""
     ListRunEvents: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.ListRunEventsRequest, _workflow_service_pb2.ListRunEventsResponse]
     """ListRunEvents lists every attempt of a run, oldest first."""
+    GetRunAudit: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunAuditRequest, _workflow_service_pb2.GetRunAuditResponse]
+    """GetRunAudit lists the audit trail of a run, oldest first."""
+    ListAudit: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.ListAuditRequest, _workflow_service_pb2.ListAuditResponse]
+    """ListAudit lists the audit trail of the tenant, newest first."""
+    ListCompensations: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.ListCompensationsRequest, _workflow_service_pb2.ListCompensationsResponse]
+    """ListCompensations lists the compensation ledger over runs, newest first."""
+    ExportRun: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.ExportRunRequest, _workflow_service_pb2.ExportRunResponse]
+    """ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs."""
 
 @_typing.type_check_only
 class WorkflowServiceAsyncStub(WorkflowServiceStub):
@@ -63,6 +71,14 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     """GetRunTimeline lists the events of a run's history, oldest first."""
     ListRunEvents: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.ListRunEventsRequest, _workflow_service_pb2.ListRunEventsResponse]  # type: ignore[assignment]
     """ListRunEvents lists every attempt of a run, oldest first."""
+    GetRunAudit: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunAuditRequest, _workflow_service_pb2.GetRunAuditResponse]  # type: ignore[assignment]
+    """GetRunAudit lists the audit trail of a run, oldest first."""
+    ListAudit: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.ListAuditRequest, _workflow_service_pb2.ListAuditResponse]  # type: ignore[assignment]
+    """ListAudit lists the audit trail of the tenant, newest first."""
+    ListCompensations: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.ListCompensationsRequest, _workflow_service_pb2.ListCompensationsResponse]  # type: ignore[assignment]
+    """ListCompensations lists the compensation ledger over runs, newest first."""
+    ExportRun: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.ExportRunRequest, _workflow_service_pb2.ExportRunResponse]  # type: ignore[assignment]
+    """ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs."""
 
 class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
     """WorkflowService reads runs."""
@@ -114,5 +130,37 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_service_pb2.ListRunEventsResponse, _abc.Awaitable[_workflow_service_pb2.ListRunEventsResponse]]:
         """ListRunEvents lists every attempt of a run, oldest first."""
+
+    @_abc_1.abstractmethod
+    def GetRunAudit(
+        self,
+        request: _workflow_service_pb2.GetRunAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_service_pb2.GetRunAuditResponse, _abc.Awaitable[_workflow_service_pb2.GetRunAuditResponse]]:
+        """GetRunAudit lists the audit trail of a run, oldest first."""
+
+    @_abc_1.abstractmethod
+    def ListAudit(
+        self,
+        request: _workflow_service_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_service_pb2.ListAuditResponse, _abc.Awaitable[_workflow_service_pb2.ListAuditResponse]]:
+        """ListAudit lists the audit trail of the tenant, newest first."""
+
+    @_abc_1.abstractmethod
+    def ListCompensations(
+        self,
+        request: _workflow_service_pb2.ListCompensationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_service_pb2.ListCompensationsResponse, _abc.Awaitable[_workflow_service_pb2.ListCompensationsResponse]]:
+        """ListCompensations lists the compensation ledger over runs, newest first."""
+
+    @_abc_1.abstractmethod
+    def ExportRun(
+        self,
+        request: _workflow_service_pb2.ExportRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_service_pb2.ExportRunResponse, _abc.Awaitable[_workflow_service_pb2.ExportRunResponse]]:
+        """ExportRun reads the recorded facts of a run, page by page: what a replay of its decisions needs."""
 
 def add_WorkflowServiceServicer_to_server(servicer: WorkflowServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
