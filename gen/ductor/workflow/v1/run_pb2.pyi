@@ -571,6 +571,7 @@ class RunDetail(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     EXTERNAL_DEPLOYMENT_ID_FIELD_NUMBER: _builtins.int
     COMPENSATION_FIELD_NUMBER: _builtins.int
+    COMPENSATION_TRUNCATED_FIELD_NUMBER: _builtins.int
     input_json: _builtins.str
     """The exact twin of input, given instead of it as payload_format says."""
     input_truncated: _builtins.bool
@@ -587,6 +588,8 @@ class RunDetail(_message.Message):
     """The key under which the run was triggered."""
     external_deployment_id: _builtins.str
     """The caller's release that was named at the trigger."""
+    compensation_truncated: _builtins.bool
+    """Whether the end of the ledger was left out because the reply would have grown too large; ListCompensations gives it."""
     @_builtins.property
     def summary(self) -> Global___RunSummary:
         """What the run is and where it stands."""
@@ -638,10 +641,11 @@ class RunDetail(_message.Message):
         idempotency_key: _builtins.str = ...,
         external_deployment_id: _builtins.str = ...,
         compensation: _abc.Iterable[Global___CompensationEntry] | None = ...,
+        compensation_truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "error", b"error", "input", b"input", "input_json", b"input_json", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "checkpoints", b"checkpoints", "compensation", b"compensation", "error", b"error", "error_step_ref", b"error_step_ref", "external_deployment_id", b"external_deployment_id", "idempotency_key", b"idempotency_key", "input", b"input", "input_json", b"input_json", "input_truncated", b"input_truncated", "nodes", b"nodes", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "result_truncated", b"result_truncated", "summary", b"summary", "transition_count", b"transition_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "checkpoints", b"checkpoints", "compensation", b"compensation", "compensation_truncated", b"compensation_truncated", "error", b"error", "error_step_ref", b"error_step_ref", "external_deployment_id", b"external_deployment_id", "idempotency_key", b"idempotency_key", "input", b"input", "input_json", b"input_json", "input_truncated", b"input_truncated", "nodes", b"nodes", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "result_truncated", b"result_truncated", "summary", b"summary", "transition_count", b"transition_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
     _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
@@ -665,6 +669,7 @@ class NodeSummary(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     SKIP_REASON_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     step_type: _definition_pb2.StepType.ValueType
@@ -675,6 +680,8 @@ class NodeSummary(_message.Message):
     """Why the node was skipped."""
     attempt: _builtins.int
     """The number of the latest attempt, 0 before the first."""
+    paused: _builtins.bool
+    """Whether an operator holds the node."""
     def __init__(
         self,
         *,
@@ -683,10 +690,11 @@ class NodeSummary(_message.Message):
         status: Global___NodeStatus.ValueType = ...,
         skip_reason: Global___SkipReason.ValueType = ...,
         attempt: _builtins.int = ...,
+        paused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -790,6 +798,7 @@ class StepState(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     INPUT_JSON_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     step_type: _definition_pb2.StepType.ValueType
@@ -808,6 +817,8 @@ class StepState(_message.Message):
     """The title of the step."""
     input_json: _builtins.str
     """The exact twin of input, given instead of it as payload_format says."""
+    paused: _builtins.bool
+    """Whether an operator holds the node."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When the first attempt was taken by a worker."""
@@ -855,10 +866,11 @@ class StepState(_message.Message):
         input: _struct_pb2.Value | None = ...,
         input_json: _builtins.str | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
+        paused: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "retry_time", b"retry_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "attempt", b"attempt", "attempts", b"attempts", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "output_truncated", b"output_truncated", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "attempt", b"attempt", "attempts", b"attempts", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "output_truncated", b"output_truncated", "paused", b"paused", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
     _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
@@ -1012,7 +1024,7 @@ Global___StaleReport: _TypeAlias = StaleReport  # noqa: Y015
 
 @_typing.final
 class TimelineEntry(_message.Message):
-    """TimelineEntry is one event in a run's history."""
+    """TimelineEntry is one event in a run's history, or, in a unified timeline, something that is woven in beside it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1026,11 +1038,11 @@ class TimelineEntry(_message.Message):
     DETAIL_JSON_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
-    """The number of the transition that the event belongs to, from 1 without gaps."""
+    """The number of the transition that the event belongs to, from 1 without gaps; of what is woven in, the transition before it, 0 before the first."""
     event_index: _builtins.int
-    """The position of the event within its transition, from 0."""
+    """The position of the event within its transition, from 0; -1 for what is woven in."""
     type: _builtins.str
-    """The event's type, such as `attempt_created` or `node_ended`."""
+    """The event's type, such as `attempt_created` or `node_ended`; of a control `control_accepted`, `control_applied` or `control_rejected`."""
     step_ref: _builtins.str
     """The step that the event is about; empty where it is about the run."""
     attempt: _builtins.int
@@ -1041,7 +1053,7 @@ class TimelineEntry(_message.Message):
     """The run that the event belongs to."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
-        """The time of the transition."""
+        """The time of the transition, or of what is woven in."""
 
     @_builtins.property
     def detail(self) -> _struct_pb2.Struct:
