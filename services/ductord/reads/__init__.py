@@ -9,6 +9,4 @@
 | `attempts` | ListRunEvents                                                                      |
 | `timeline` | GetRunTimeline: the history event by event                                         |
 | `versions` | what of a version is shown with its runs, cached                                   |
-| `room`     | pages that fit a reply                                                             |
-| `words`    | stored words as the contract's enums                                               |
 """

@@ -12,11 +12,11 @@ from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.db.queries import Queries
 from ductord.model.enums import RunStatus
-from ductord.reads.runs import summary
-from ductord.reads.words import RUN_STATUS_WORD
 from ductord.rpc.answers import time_of
 from ductord.rpc.errors import field_invalid, refused
 from ductord.rpc.paging import Page
+from ductord.rpc.runs import summary
+from ductord.rpc.words import RUN_STATUS_WORD
 
 MAX_LABELS: Final = 8
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"

@@ -1,71 +1,29 @@
-"""A run as the contract shows it: its summary, and GetRun with input, result, nodes, checkpoints and whatever set it aside.
+"""A run as GetRun shows it: with input, result, nodes, checkpoints and whatever set it aside.
 
 A reply is bounded (L7, PL-06): the input always fits; of a result that is put together from its leaf steps' outputs, what does not fit is left out and flagged,
 and the steps hold it. Nothing is parsed that is only passed on.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final
 
 import asyncpg
 import msgspec
 
-from ductor.workflow.v1 import common_pb2, run_pb2
+from ductor.workflow.v1 import run_pb2
 from ductord.db.queries import Queries
 from ductord.model import stored
-from ductord.model.errors import Refusal
 from ductord.model.jsonvalue import dumps
-from ductord.model.run import Fault, Node
+from ductord.model.run import Node
 from ductord.model.stored import RunState
 from ductord.reads.versions import Outline, Outlines
-from ductord.reads.words import CHECKPOINT_STATUS, NODE_STATUS, RUN_STATUS, SKIP_REASON, STEP_TYPE, TIER
-from ductord.rpc.answers import timestamp, timestamp_or_none
-from ductord.rpc.errors import refused
 from ductord.rpc.payloads import fill_payload
+from ductord.rpc.runs import checkpoint, fault_message, quarantine, run_not_found, summary
+from ductord.rpc.words import NODE_STATUS, SKIP_REASON, STEP_TYPE
 
 PENDING: Final = Node()
 _q: Final = Queries("ductord.reads")
-_labels: Final = msgspec.json.Decoder(dict[str, str])
 _refs: Final = msgspec.json.Decoder(dict[str, int])
-
-
-def not_found() -> Refusal:
-    """The one answer for every id that names no run of this tenant's (N1, TN-01)."""
-    return refused("RUN_NOT_FOUND", "there is no such run")
-
-
-def summary(row: asyncpg.Record) -> run_pb2.RunSummary:
-    """What a list shows of a run."""
-    return run_pb2.RunSummary(
-        run_id=row["run_id"],
-        status=RUN_STATUS[row["status"]],
-        workflow_type=row["family_slug"],
-        definition_id=row["definition_id"],
-        version=row["version"],
-        version_id=row["version_id"],
-        subject_type=row["subject_type"],
-        subject_id=row["subject_id"],
-        create_time=timestamp(row["create_time"]),
-        start_time=timestamp_or_none(row["start_time"]),
-        end_time=timestamp_or_none(row["end_time"]),
-        has_errors=row["has_errors"],
-        current_step=row["current_step"],
-        root_run_id=row["root_run_id"],
-        parent_run_id=row["parent_run_id"] or "",
-        nesting_depth=row["nesting_depth"],
-        journey_id=row["journey_id"],
-        correlation_labels=[
-            common_pb2.CorrelationLabel(key=key, id=value)
-            for key, value in sorted(_labels.decode(row["labels"]).items())
-        ],
-        tier=TIER[row["tier"]],
-    )
-
-
-def fault_message(fault: Fault | None) -> common_pb2.Fault | None:
-    """A recorded fault; None leaves the field unset."""
-    return None if fault is None else common_pb2.Fault(code=fault.code, message=fault.message)
 
 
 def nodes_of(text: str | None) -> Mapping[str, Node]:
@@ -79,7 +37,7 @@ async def get_run(
     """A run in full. Raises RUN_NOT_FOUND."""
     row = await db.fetchrow(_q["get_run"], tenant_id, run_id)
     if row is None:
-        raise not_found()
+        raise run_not_found()
     outline = await outlines.outline(db, tenant_id, row["version_id"])
     state = RunState() if row["run_state"] is None else stored.decode_state(row["run_state"])
     nodes = nodes_of(row["node_states"])
@@ -89,7 +47,7 @@ async def get_run(
         error_step_ref=(state.stop.step_ref or "") if state.stop is not None else "",
         nodes=_nodes(outline, nodes),
         checkpoints=_checkpoints(outline, state),
-        quarantine=_quarantine(row),
+        quarantine=quarantine(row),
         transition_count=row["record_version"],
         idempotency_key=row["idempotency_key"] or "",
     )
@@ -158,27 +116,8 @@ def _nodes(outline: Outline, nodes: Mapping[str, Node]) -> list[run_pb2.NodeSumm
 
 
 def _checkpoints(outline: Outline, state: RunState) -> list[run_pb2.CheckpointState]:
-    states = []
-    for index, checkpoint in enumerate(outline.checkpoints):
-        known = state.checkpoints[index] if index < len(state.checkpoints) else None
-        states.append(
-            run_pb2.CheckpointState(
-                name=checkpoint.name,
-                status=CHECKPOINT_STATUS[known.status if known is not None else "pending"],
-                reach_time=timestamp_or_none(known.time if known is not None else None),
-                step_refs=[outline.steps[step].ref for step in checkpoint.steps],
-            )
-        )
-    return states
-
-
-def _quarantine(row: asyncpg.Record) -> run_pb2.Quarantine | None:
-    if row["since"] is None:
-        return None
-    since: datetime = row["since"]
-    return run_pb2.Quarantine(
-        error=row["error"],
-        quarantine_time=timestamp(since),
-        attempts=row["ticks"],
-        retry_time=timestamp(row["retry_time"]),
-    )
+    known = dict(enumerate(state.checkpoints))
+    return [
+        checkpoint(named.name, known.get(index), [outline.steps[step].ref for step in named.steps])
+        for index, named in enumerate(outline.checkpoints)
+    ]

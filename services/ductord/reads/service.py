@@ -16,20 +16,20 @@ from ductor.workflow.v1 import workflow_service_pb2_grpc as rpc
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import open_pool, tenant_transaction
 from ductord.db.queries import Queries
-from ductord.model.ids import canonical
 from ductord.reads.attempts import list_attempts
 from ductord.reads.listing import list_runs, read_filter
-from ductord.reads.runs import get_run, not_found
+from ductord.reads.runs import get_run
 from ductord.reads.steps import get_step, known_step, list_steps, look
 from ductord.reads.timeline import get_timeline
 from ductord.reads.versions import Outlines
-from ductord.reads.words import NODE_STATUS_WORD
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import field_required
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.paging import page_of
+from ductord.rpc.runs import run_id_of
+from ductord.rpc.words import NODE_STATUS_WORD
 
 _PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
 """Lists have filters that may or may not be given: each is planned with the values at hand."""
@@ -54,14 +54,14 @@ class Servicer(rpc.WorkflowServiceServicer):
 
     async def GetRun(self, request: api.GetRunRequest, context: Any) -> api.GetRunResponse:  # noqa: N802
         """One run with its payloads."""
-        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         async with self._looking(tenant_id) as (db, now):
             data = await get_run(db, self._outlines, tenant_id, run_id, request.payload_format, self._max_bytes)
         return api.GetRunResponse(data=data, metadata=response_metadata(now))
 
     async def ListRunSteps(self, request: api.ListRunStepsRequest, context: Any) -> api.ListRunStepsResponse:  # noqa: N802
         """The nodes of a run in graph order."""
-        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         page, status = page_of(request, tenant_id), NODE_STATUS_WORD[request.status]
         async with self._looking(tenant_id) as (db, now):
             run = await look(db, self._outlines, tenant_id, run_id, now)
@@ -70,7 +70,7 @@ class Servicer(rpc.WorkflowServiceServicer):
 
     async def GetRunStep(self, request: api.GetRunStepRequest, context: Any) -> api.GetRunStepResponse:  # noqa: N802
         """One node with its input and attempts."""
-        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         if not request.step_id:
             raise field_required("step_id")
         async with self._looking(tenant_id) as (db, now):
@@ -82,7 +82,7 @@ class Servicer(rpc.WorkflowServiceServicer):
         self, request: api.GetRunTimelineRequest, context: Any
     ) -> api.GetRunTimelineResponse:
         """The history of a run. `unified` weaves in children, signals and controls; until a build has those, there are none to weave in."""
-        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         page = page_of(request, tenant_id)
         async with self._looking(tenant_id) as (db, now):
             run = await look(db, self._outlines, tenant_id, run_id, now)
@@ -91,7 +91,7 @@ class Servicer(rpc.WorkflowServiceServicer):
 
     async def ListRunEvents(self, request: api.ListRunEventsRequest, context: Any) -> api.ListRunEventsResponse:  # noqa: N802
         """The attempts of a run."""
-        tenant_id, run_id = caller().tenant, _run_id(request.run_id)
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         page, ref = page_of(request, tenant_id), request.step_ref
         async with self._looking(tenant_id) as (db, now):
             run = await look(db, self._outlines, tenant_id, run_id, now)
@@ -105,15 +105,6 @@ class Servicer(rpc.WorkflowServiceServicer):
         """The tenant's rows, and the database's time before they are read."""
         async with tenant_transaction(self._pool, tenant_id) as db:
             yield db, await db.fetchval(_q["now"])
-
-
-def _run_id(text: str) -> str:
-    if not text:
-        raise field_required("run_id")
-    run_id = canonical(text)
-    if run_id is None:
-        raise not_found()
-    return run_id
 
 
 async def start(scope: Scope) -> None:

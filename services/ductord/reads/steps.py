@@ -15,14 +15,15 @@ from ductord.db.queries import Queries
 from ductord.model.enums import NodeStatus
 from ductord.model.run import Node
 from ductord.reads.attempts import latest
-from ductord.reads.room import fitting
-from ductord.reads.runs import PENDING, fault_message, load_outputs, nodes_of, not_found, size
+from ductord.reads.runs import PENDING, load_outputs, nodes_of, size
 from ductord.reads.versions import Outline, Outlines, Step
-from ductord.reads.words import NODE_STATUS, SKIP_REASON, STEP_TYPE
 from ductord.rpc.answers import timestamp_or_none
 from ductord.rpc.errors import refused
 from ductord.rpc.paging import Page
 from ductord.rpc.payloads import fill_payload
+from ductord.rpc.room import fitting
+from ductord.rpc.runs import fault_message, run_not_found
+from ductord.rpc.words import NODE_STATUS, SKIP_REASON, STEP_TYPE
 
 MAX_ATTEMPTS: Final = 100
 """Attempts that GetRunStep shows; ListRunEvents has them all."""
@@ -43,7 +44,7 @@ async def look(db: asyncpg.Connection, outlines: Outlines, tenant_id: str, run_i
     """The nodes of a run. Raises RUN_NOT_FOUND."""
     row = await db.fetchrow(_q["get_nodes"], tenant_id, run_id)
     if row is None:
-        raise not_found()
+        raise run_not_found()
     outline = await outlines.outline(db, tenant_id, row["version_id"])
     return Nodes(tenant_id=tenant_id, run_id=run_id, now=now, outline=outline, nodes=nodes_of(row["node_states"]))
 

@@ -15,12 +15,12 @@ from ductord.model import events as history
 from ductord.model.enums import EdgeState
 from ductord.model.events import EdgesResolved, Event
 from ductord.model.jsonvalue import dumps
-from ductord.reads.room import fitting
 from ductord.reads.steps import Nodes
 from ductord.reads.versions import Outline
 from ductord.rpc.answers import timestamp
 from ductord.rpc.paging import Page
 from ductord.rpc.payloads import fill_payload
+from ductord.rpc.room import fitting
 
 _CHUNK: Final = 100
 """Transitions read at a time: one can hold hundreds of events."""

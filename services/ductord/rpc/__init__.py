@@ -13,6 +13,10 @@
 | `hygiene`    | NUL in request strings (L6)                                                                               |
 | `payloads`   | Struct/Value ↔ JSON, a field and its `_json` twin (L5, L6, L7)                                            |
 | `paging`     | `page_size`, `page_token` bound to tenant and filter                                                      |
+| `words`      | stored words as the contract's enums                                                                      |
+| `runs`       | rows of runs and attempts as the contract's messages; `run_id_of`                                         |
+| `attempts`   | a page of attempts                                                                                        |
+| `room`       | pages that fit a reply                                                                                    |
 | `answers`    | `ResponseMetadata`, timestamps                                                                            |
 | `tracing`    | spans and traceparents; OTLP only where an endpoint is configured                                         |
 | `logs`       | structured logs; `log_fields(run_id=…)`                                                                   |
@@ -48,5 +52,6 @@ A service is a package with a `service.py` that exposes `SERVICE`. Alone (`SERVI
 `caller()` who calls, raises `Refusal` (or lets `PayloadInvalid` and database errors pass) and never touches `context.abort` or the metadata itself.
 A process stops in this order: not ready, `on_drain` of the services in reverse order of start, loops, RPCs in flight, `at_stop` in reverse.
 
-Nothing here may know a table, a run or a step; `rpc` never imports `db` or `engine`.
+Nothing here may know a table or decide what a run does (`words` and `runs` only put what a service has read into the contract's shape); `rpc` never imports
+`db` or `engine`.
 """

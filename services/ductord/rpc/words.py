@@ -2,17 +2,23 @@
 
 from typing import Any, Final
 
-from ductor.workflow.v1 import common_pb2, definition_pb2, run_pb2
+from ductor.workflow.v1 import common_pb2, control_pb2, definition_pb2, run_pb2
 from ductord.model.enums import (
     AttemptStatus,
     CheckpointStatus,
+    CompensationBlock,
+    CompensationStatus,
+    EdgeState,
+    InverseStatus,
     NodeStatus,
+    OperationStatus,
     Outcome,
     RunStatus,
     SkipReason,
     StepType,
     TaskKind,
     Tier,
+    Verb,
 )
 
 
@@ -32,6 +38,12 @@ OUTCOME: Final = _numbers(Outcome, run_pb2.AttemptOutcome, "ATTEMPT_OUTCOME")
 CHECKPOINT_STATUS: Final = _numbers(CheckpointStatus, run_pb2.CheckpointStatus, "CHECKPOINT_STATUS")
 STEP_TYPE: Final = _numbers(StepType, definition_pb2.StepType, "STEP_TYPE")
 TIER: Final = _numbers(Tier, common_pb2.Tier, "TIER")
+EDGE_STATE: Final = _numbers(EdgeState, control_pb2.EdgeState, "EDGE_STATE")
+VERB: Final = _numbers(Verb, control_pb2.ControlVerb, "CONTROL_VERB")
+OPERATION_STATUS: Final = _numbers(OperationStatus, control_pb2.OperationStatus, "OPERATION_STATUS")
+COMPENSATION_STATUS: Final = _numbers(CompensationStatus, run_pb2.CompensationStatus, "COMPENSATION_STATUS")
+COMPENSATION_BLOCK: Final = _numbers(CompensationBlock, run_pb2.CompensationBlock, "COMPENSATION_BLOCK")
+INVERSE_STATUS: Final = _numbers(InverseStatus, run_pb2.CompensationEntryStatus, "COMPENSATION_ENTRY_STATUS")
 
 RUN_STATUS_WORD: Final = {number: word or "" for word, number in RUN_STATUS.items()}
 """Number → stored word; UNSPECIFIED, as a filter any status, is empty."""
