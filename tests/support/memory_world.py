@@ -4,18 +4,25 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from ductord.engine.compile import compile_definition
 from ductord.engine.expressions import Programs, programs_for
+from ductord.engine.limits import LIMITS, Limits
+from ductord.model.control import Control
+from ductord.model.effects import StartRun
 from ductord.model.enums import AttemptStatus, Outcome
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, RunStart
 from tests.support.rows import Attempt, Rows
 from tests.support.world import (
     HEARTBEAT_MS,
+    RUN_ID,
     START,
+    Born,
     Failure,
     OpenTask,
+    Settled,
     Snapshot,
     Success,
     Task,
@@ -25,13 +32,60 @@ from tests.support.world import (
 
 
 class MemoryWorld:
-    """One definition, one run."""
+    """One definition, one run, and those that it gives birth to."""
 
     def __init__(self) -> None:
         self._now = START
         self._manifest: Manifest | None = None
         self._programs: Programs | None = None
         self._rows: Rows | None = None
+        self._limits: Limits = LIMITS
+        self._told: set[tuple[str, str]] = set()
+
+    @property
+    def run_id(self) -> str:
+        return self._rows.start.run_id if self._rows is not None else RUN_ID
+
+    async def limits(self, **changed: int) -> None:
+        self._limits = replace(self._limits, **changed)
+
+    async def control(self, control: Control) -> None:
+        self._running.controls.setdefault(control.request_id, control)
+
+    async def settled(self) -> list[Settled]:
+        rows = self._running
+        new = [name for name in rows.controls if name in rows.settled and (self.run_id, name) not in self._told]
+        self._told.update((self.run_id, name) for name in new)
+        return [
+            Settled(request_id=name, status=s.status, code=s.code, message=s.message, result=s.result)
+            for name in new
+            if (s := rows.settled[name])
+        ]
+
+    async def follow(self) -> None:
+        source = self._running
+        born = list(source.born.values())[-1]
+        self._rows = source.family.get(born.run_id) or self._bear(source, born)
+
+    def _bear(self, source: Rows, born: StartRun) -> Rows:
+        reset = bool(born.reset_from_seq)
+        overrides = source.controls[born.overrides_of].body.overrides if born.overrides_of else {}
+        start = replace(
+            source.start,
+            run_id=born.run_id,
+            create_time=self._now,
+            context=orjson.loads(born.context_json) if not reset else source.start.context,
+            continued_from_run_id="" if reset else source.start.run_id,
+            inverses=born.inverses,
+            reset_from_run_id=source.start.run_id if reset else "",
+            reset_from_seq=born.reset_from_seq,
+            overrides=overrides,
+            preserved=born.preserved,
+        )
+        rows = Rows(source.manifest, source.programs, start, source.family)
+        for control in source.forwarded(born.run_id):
+            rows.controls[control.request_id] = control
+        return rows
 
     @property
     def manifest(self) -> Manifest:
@@ -50,7 +104,7 @@ class MemoryWorld:
         assert self._rows is None, "a story has one run"
         start = RunStart(
             tenant_id="story",
-            run_id="00000000-0000-7000-8000-000000000001",
+            run_id=RUN_ID,
             definition_id="00000000-0000-7000-8000-00000000000d",
             version_id="00000000-0000-7000-8000-00000000000e",
             version=1,
@@ -64,6 +118,7 @@ class MemoryWorld:
 
     async def tick(self) -> list[Transition]:
         rows = self._running
+        rows.limits = self._limits
         rows.sweep(self._now)
         transitions = []
         while (transition := rows.tick(self._now)) is not None:
@@ -71,12 +126,12 @@ class MemoryWorld:
         return transitions
 
     async def lease(self, step_ref: str | None) -> list[Task]:
-        leased = sorted(self._running.leasable(self._now, step_ref), key=lambda a: (a.task.step_ref, a.task.attempt))
+        leased = sorted(self._running.leasable(self._now, step_ref), key=lambda a: (a.name, a.task.attempt))
         for row in leased:
             self._running.lease(row, self._now)
         return [
             Task(
-                step_ref=row.task.step_ref,
+                step_ref=row.name,
                 attempt=row.task.attempt,
                 action=row.task.action,
                 input=row.input,
@@ -91,6 +146,7 @@ class MemoryWorld:
         row.living = False
         if isinstance(report, Success):
             if not self._running.report(row, Outcome.SUCCEEDED, self._now):
+                self._running.too_late(row, report.output, self._now)
                 return "LEASE_LOST"
             row.output, row.has_output = report.output, True
             return "ok"
@@ -142,6 +198,14 @@ class MemoryWorld:
             },
             has_result=rows.result is not None,
             result=self._result(rows),
+            born=tuple(
+                Born(
+                    run_id=born.run_id,
+                    context=orjson.loads(born.context_json),
+                    reset_from_seq=born.reset_from_seq,
+                )
+                for born in rows.born.values()
+            ),
         )
 
     def _result(self, rows: Rows) -> Any:
@@ -155,12 +219,12 @@ class MemoryWorld:
         elif row.lease:
             state = "leased"
         else:
-            state = "queued" if row.task.due_time <= self._now else "held"
+            state = "on hold" if row.held else "queued" if row.due_time <= self._now else "held"
         return OpenTask(
-            step_ref=row.task.step_ref,
+            step_ref=row.name,
             attempt=row.task.attempt,
             state=state,
-            due_time=row.task.due_time,
+            due_time=row.due_time,
             asked=row.asked,
         )
 

@@ -13,32 +13,49 @@ import msgspec
 import orjson
 
 from ductord.engine.decide import decide
-from ductord.engine.evolve import evolve
+from ductord.engine.evolve import evolve, fold
 from ductord.engine.expressions import Programs
+from ductord.engine.limits import LIMITS, Limits
 from ductord.model import events as history
+from ductord.model.control import Control
 from ductord.model.decision import Missing
 from ductord.model.effects import (
+    AdoptHistory,
+    ClearCheckpoint,
     ClearTimers,
     CloseAttempt,
+    CloseLate,
     Effect,
+    ForwardControl,
+    HoldTasks,
     QueueTask,
+    RecordAudit,
     RecordCheckpoint,
+    RecordInverse,
     RecordResult,
+    ReleaseTasks,
     RequestCancel,
     SetTimer,
+    SettleControl,
+    StartRun,
 )
-from ductord.model.enums import AttemptStatus, CheckpointStatus, Outcome, TimerKind
-from ductord.model.inbox import AttemptReport, Inbox, TimerDue
+from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind
+from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, OutputRef, Run, RunStart
-from tests.support.world import LEASE_MS, Transition
+from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
+from tests.support.world import LEASE_MS, Transition, task_name
 
 
 class Attempt(msgspec.Struct, kw_only=True):
-    """A row of an attempt. `lease`: the token of its worker, None while nobody has it. `living`: that worker still beats."""
+    """A row of an attempt. `due_time`: the task's own, until a hold gives it another. `lease`: the token of its worker, None while nobody has it. `living`:
+    that worker still beats. `late`: a success that was reported too late."""
 
     task: QueueTask
+    due_time: datetime
     input: Any
+    held: bool = False
+    late: tuple[datetime, Any] | None = None
+    late_judged: bool = False
     previous_details: Any = None
     status: AttemptStatus = AttemptStatus.OPEN
     asked: bool = False
@@ -57,18 +74,33 @@ class Attempt(msgspec.Struct, kw_only=True):
     retry_after_ms: int | None = None
 
     @property
+    def name(self) -> str:
+        """How stories call it."""
+        return task_name(self.task.step_ref, self.task.kind)
+
+    @property
     def waiting(self) -> bool:
         """Nobody has said yet what became of it, and nobody judged it."""
         return self.status is AttemptStatus.OPEN and self.outcome is None
 
 
 class Rows:
-    """Everything stored of one run."""
+    """Everything stored of one run. `family`: the rows of all runs that may refer to each other, by id; this one's join them."""
 
-    def __init__(self, manifest: Manifest, programs: Programs, start: RunStart) -> None:
+    def __init__(
+        self, manifest: Manifest, programs: Programs, start: RunStart, family: "dict[str, Rows] | None" = None
+    ) -> None:
         self.manifest = manifest
         self.programs = programs
         self.start = start
+        self.limits: Limits = LIMITS
+        self.family = {} if family is None else family
+        self.family[start.run_id] = self
+        self.controls: dict[str, Control] = {}
+        self.settled: dict[str, SettleControl] = {}
+        self.born: dict[str, StartRun] = {}
+        self.ledger: dict[int, Inverse] = {}
+        self.audit: dict[str, RecordAudit] = {}
         self.run: Run | None = None
         self.history: list[Transition] = []
         self.attempts: dict[tuple[str, int], Attempt] = {}
@@ -81,32 +113,87 @@ class Rows:
     def tick(self, now: datetime) -> Transition | None:
         """One tick; the transition it committed, if it changed anything."""
         reports = tuple(self._reports())
+        lates = tuple(self._lates())
+        controls = tuple(c for name, c in self.controls.items() if name not in self.settled)
         timers = tuple(
             TimerDue(kind=kind, step_ref=ref, due_time=due)
             for (kind, ref), due in sorted(self.timers.items(), key=lambda item: (item[1], item[0]))
             if due <= now
         )
-        outputs = {r.step_ref: self.attempts[r.step_ref, r.attempt].output for r in reports if r.output is not None}
+        outputs = {
+            r.step_ref: self.attempts[r.step_ref, r.attempt].output
+            for r in reports
+            if r.output is not None and r.kind is TaskKind.STEP
+        }
+        sources: dict[SourceKey, Any] = {}
         while True:
-            inbox = Inbox(start=self.start, reports=reports, timers=timers, outputs=outputs)
-            decision = decide(self.manifest, self.programs, self.run, inbox, now)
+            inbox = Inbox(
+                start=self.start,
+                reports=reports,
+                timers=timers,
+                outputs=outputs,
+                controls=controls,
+                lates=lates,
+                started=self._started() if timers or controls else frozenset(),
+                origin=self._origin() if self.run is None else None,
+                source_outputs=sources,
+            )
+            decision = decide(self.manifest, self.programs, self.run, inbox, now, self.limits)
             if not isinstance(decision, Missing):
                 break
             new = decision.steps - outputs.keys()
-            assert new, "decide asks for outputs that it was given"
+            wanted = decision.sources - sources.keys()
+            assert new or wanted, "decide asks for outputs that it was given"
             outputs |= {ref: self.output_of(ref) for ref in new}
+            sources |= {key: self.source_output(key) for key in wanted}
         for effect in sorted(decision.effects, key=_commit_order):
             self._store(effect, now)
         if not decision.events:
             assert decision.run is None
             return None
         events = history.decode(history.encode(decision.events))
-        run = evolve(self.manifest, self.run, self.start.run_id, events, now)
+        # A reset run folds from the history that it adopted, every other one from what it was.
+        before = self.run if self.run is not None or not self.history else self._folded()
+        run = evolve(self.manifest, before, self.start.run_id, events, now)
         assert run == decision.run, "decide and evolve disagree"
         self.run = run
         transition = Transition(seq=run.seq, at=now, events=events)
         self.history.append(transition)
         return transition
+
+    def _folded(self) -> Run:
+        return fold(self.manifest, self.start.run_id, ((t.at, t.events) for t in self.history))
+
+    def _origin(self) -> Origin | None:
+        if not self.start.reset_from_seq:
+            return None
+        source = self.family[self.start.reset_from_run_id]
+        prefix = [(t.at, t.events) for t in source.history if t.seq <= self.start.reset_from_seq]
+        return Origin(run=fold(self.manifest, source.start.run_id, prefix))
+
+    def _started(self) -> frozenset[str]:
+        rows = (a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.start_time is not None)
+        return frozenset(a.task.step_ref for a in rows if a.task.kind is TaskKind.STEP)
+
+    def source_output(self, key: SourceKey) -> Any:
+        """The output that an inverse reads, of this run or of one that it continues; that of a late success too."""
+        run_id, ref, _, number = key
+        row = self.family[run_id].attempts[ref, number]
+        return row.output if row.has_output else (row.late[1] if row.late is not None else None)
+
+    def _lates(self) -> Iterator[LateSuccess]:
+        for a in self.attempts.values():
+            told = a.status is not AttemptStatus.OPEN or a.outcome is not None
+            if a.late is not None and not a.late_judged and told and a.outcome is not Outcome.SUCCEEDED:
+                text = orjson.dumps(a.late[1])
+                yield LateSuccess(
+                    step_ref=a.task.step_ref,
+                    attempt=a.task.attempt,
+                    idempotency_key=a.task.idempotency_key,
+                    report_time=a.late[0],
+                    output=OutputRef(attempt=a.task.attempt, size=len(text), hash=sha256(text).hexdigest()[:16]),
+                    kind=a.task.kind,
+                )
 
     def output_of(self, ref: str) -> Any:
         """The output of a node that has one."""
@@ -118,12 +205,13 @@ class Rows:
 
     def _reports(self) -> Iterator[AttemptReport]:
         reported = [a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.outcome is not None]
-        for a in sorted(reported, key=lambda a: (a.report_time, a.task.step_ref, a.task.attempt)):
+        for a in sorted(reported, key=lambda a: (a.report_time, a.name, a.task.attempt)):
             assert a.outcome is not None
             assert a.report_time is not None
             yield AttemptReport(
                 step_ref=a.task.step_ref,
                 attempt=a.task.attempt,
+                kind=a.task.kind,
                 outcome=a.outcome,
                 report_time=a.report_time,
                 start_time=a.start_time,
@@ -136,20 +224,23 @@ class Rows:
     def _store(self, effect: Effect, now: datetime) -> None:
         match effect:
             case QueueTask():
-                key = (effect.step_ref, effect.attempt)
+                name = task_name(effect.step_ref, effect.kind)
+                key = (name, effect.attempt)
                 assert key not in self.attempts, f"{key} is dispatched twice"
-                before = self.attempts[effect.step_ref, effect.retry_of] if effect.retry_of is not None else None
+                before = self.attempts[name, effect.retry_of] if effect.retry_of is not None else None
                 self.attempts[key] = Attempt(
                     task=effect,
+                    due_time=effect.due_time,
+                    held=effect.held,
                     input=before.input if before else orjson.loads(effect.input_json),
                     previous_details=(before.details or before.previous_details) if before else None,
                 )
             case CloseAttempt():
-                row = self.attempts[effect.step_ref, effect.attempt]
+                row = self.attempts[task_name(effect.step_ref, effect.kind), effect.attempt]
                 if row.status is AttemptStatus.OPEN:
                     row.status = effect.status
             case RequestCancel():
-                row = self.attempts[effect.step_ref, effect.attempt]
+                row = self.attempts[task_name(effect.step_ref, effect.kind), effect.attempt]
                 row.asked = True
                 if row.waiting and not row.lease:
                     # Nobody works on it: there is nothing to wait for.
@@ -165,10 +256,81 @@ class Rows:
                 assert effect.name not in self.checkpoints, f"checkpoint {effect.name} is told twice"
                 self.checkpoints[effect.name] = (effect.status, effect.refs)
             case RecordResult():
-                assert self.result is None, "the output is recorded twice"
                 self.result = effect
+            case ClearCheckpoint():
+                del self.checkpoints[effect.name]
+            case HoldTasks() | ReleaseTasks():
+                self._hold(effect, now)
+            case CloseLate():
+                self.attempts[task_name(effect.step_ref, effect.kind), effect.attempt].late_judged = True
+            case SettleControl():
+                assert effect.request_id not in self.settled, f"{effect.request_id} is settled twice"
+                assert effect.request_id in self.controls
+                self.settled[effect.request_id] = effect
+            case ForwardControl():
+                self._forward(effect)
+            case StartRun():
+                assert effect.run_id not in self.born, "a run is born twice"
+                self.born[effect.run_id] = effect
+            case AdoptHistory():
+                self._adopt(effect)
+            case RecordInverse():
+                self.ledger[effect.position] = effect.entry
+            case RecordAudit():
+                assert effect.key not in self.audit
+                self.audit[effect.key] = effect
             case _:
                 assert_never(effect)
+
+    def _hold(self, effect: HoldTasks | ReleaseTasks, now: datetime) -> None:
+        still = effect.still_held if isinstance(effect, ReleaseTasks) else ()
+        for row in self.attempts.values():
+            ref = row.task.step_ref
+            if not row.waiting or row.lease or effect.step_ref not in ("", ref) or ref in still:
+                continue
+            if row.task.kind is not TaskKind.STEP and not effect.step_ref:
+                continue
+            if isinstance(effect, ReleaseTasks) and row.held:
+                row.due_time = max(row.due_time, now)
+            row.held = isinstance(effect, HoldTasks)
+
+    def _forward(self, effect: ForwardControl) -> None:
+        self.settled[effect.request_id] = SettleControl(
+            request_id=effect.request_id,
+            status=OperationStatus.APPLIED,
+            message="forwarded to the successor",
+            result={"forwarded_to_run_id": effect.run_id},
+        )
+
+    def forwarded(self, run_id: str) -> list[Control]:
+        """The controls that were handed on to this successor."""
+        return [
+            self.controls[name]
+            for name, effect in self.settled.items()
+            if effect.result.get("forwarded_to_run_id") == run_id
+        ]
+
+    def _adopt(self, effect: AdoptHistory) -> None:
+        source = self.family[effect.source_run_id]
+        self.history = [t for t in source.history if t.seq <= effect.seq]
+        for ref, attempt in effect.outputs.items():
+            row = source.attempts[ref, attempt]
+            self.attempts[ref, attempt] = msgspec.structs.replace(
+                row,
+                status=AttemptStatus.SUCCEEDED,
+                outcome=Outcome.SUCCEEDED,
+                output=source.source_output((effect.source_run_id, ref, -1, attempt)),
+                has_output=True,
+                late=None,
+            )
+        for name, told in source.checkpoints.items():
+            state = next(
+                c
+                for c, known in zip(self._folded().checkpoints, self.manifest.checkpoints, strict=True)
+                if known.name == name
+            )
+            if state.status is CheckpointStatus.REACHED:
+                self.checkpoints[name] = told
 
     def sweep(self, now: datetime) -> None:
         """Report on behalf of silence: what is overdue by the world's time (A3, A4)."""
@@ -182,7 +344,8 @@ class Rows:
     def _overdue(self, row: Attempt, now: datetime) -> Outcome | None:
         task = row.task
         if not row.lease:
-            return Outcome.QUEUE_TIMED_OUT if _over(task.due_time, task.queue_timeout_ms, now) else None
+            late = not row.held and _over(row.due_time, task.queue_timeout_ms, now)
+            return Outcome.QUEUE_TIMED_OUT if late else None
         assert row.start_time is not None
         assert row.lease_expire_time is not None
         if _over(row.start_time, task.timeout_ms, now):
@@ -193,12 +356,14 @@ class Rows:
 
     # The workers' side
 
-    def leasable(self, now: datetime, step_ref: str | None = None) -> list[Attempt]:
+    def leasable(self, now: datetime, name: str | None = None) -> list[Attempt]:
         """What a worker could be given now."""
         rows = [
-            a for a in self.attempts.values() if a.waiting and not a.lease and not a.asked and a.task.due_time <= now
+            a
+            for a in self.attempts.values()
+            if a.waiting and not a.lease and not a.asked and not a.held and a.due_time <= now
         ]
-        return [a for a in rows if step_ref in (None, a.task.step_ref)]
+        return [a for a in rows if name in (None, a.name)]
 
     def lease(self, row: Attempt, now: datetime) -> None:
         """Give it to a worker."""
@@ -214,6 +379,11 @@ class Rows:
         if details is not None:
             row.progress_time, row.details = now, details
         return "cancel" if row.asked else "continue"
+
+    def too_late(self, row: Attempt, output: Any, now: datetime) -> None:
+        """Keep a success of a worker that no longer speaks for the attempt; the first one (A4)."""
+        if row.start_time is not None and row.late is None and row.outcome is not Outcome.SUCCEEDED:
+            row.late = (now, output)
 
     def report(self, row: Attempt, outcome: Outcome, now: datetime) -> bool:
         """Write an outcome, if the worker still holds the lease and is the first to write."""
@@ -237,6 +407,24 @@ def _reference(row: Attempt) -> OutputRef:
 
 
 def _commit_order(effect: Effect) -> int:
-    """The order in which the commit's statements run: closing, asking, queueing, clearing, setting, telling."""
-    order = (CloseAttempt, RequestCancel, QueueTask, ClearTimers, SetTimer, RecordCheckpoint, RecordResult)
+    """The order in which the commit's statements run: adopting, closing, asking, releasing, holding, queueing, clearing, setting, telling."""
+    order = (
+        AdoptHistory,
+        CloseAttempt,
+        CloseLate,
+        RequestCancel,
+        ReleaseTasks,
+        HoldTasks,
+        QueueTask,
+        ClearTimers,
+        SetTimer,
+        ClearCheckpoint,
+        RecordCheckpoint,
+        RecordResult,
+        RecordInverse,
+        StartRun,
+        SettleControl,
+        ForwardControl,
+        RecordAudit,
+    )
     return order.index(type(effect))

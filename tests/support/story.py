@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 
 from ductord.engine.compile import compile_definition
+from ductord.model.control import Control, ControlBody
+from ductord.model.enums import Verb
+from ductord.model.ids import derived
 from ductord.model.manifest import Manifest
 from tests.support import transcript
 from tests.support.world import Failure, Success, Task, World
@@ -19,6 +22,17 @@ from tests.support.world import Failure, Success, Task, World
 _DASHES = "----"
 _EDGE = re.compile(r"(\S+)\s+-(\w+)->\s+(\S+)\s*(.*)")
 _DURATION = re.compile(r"(\d+)(ms|s|m|h)")
+_VERBS = frozenset(Verb)
+_ABOUT_A_STEP = frozenset(
+    {
+        Verb.PAUSE_NODE,
+        Verb.RESUME_NODE,
+        Verb.RESET_NODE,
+        Verb.UPDATE_NODE_RETRY_POLICY,
+        Verb.UPDATE_NODE_TIMEOUT,
+        Verb.RESOLVE_REPAIR,
+    }
+)
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
@@ -78,6 +92,8 @@ class _Stage:
         self._manifest: Manifest | None = None
         self._attempts: dict[str, int] = {}
         self._keys: dict[str, tuple[str, int]] = {}
+        self._names = transcript.Names()
+        self._controls = 0
 
     async def play(self, command: Command) -> list[str]:
         verb, _, rest = command.line.partition(" ")
@@ -91,7 +107,9 @@ class _Stage:
             case "tick":
                 assert self._manifest is not None
                 transitions = await self._world.tick()
-                return [line for t in transitions for line in transcript.transition(self._manifest, t)]
+                lines = [line for t in transitions for line in transcript.transition(self._manifest, t)]
+                lines += [transcript.settled(settled) for settled in await self._world.settled()]
+                return self._names.told(lines, self._world.run_id)
             case "lease":
                 return await self._lease(rest.strip() or None)
             case "advance":
@@ -99,9 +117,42 @@ class _Stage:
                 return []
             case "show":
                 assert self._manifest is not None
-                return transcript.snapshot(await self._world.show(), self._manifest)
+                lines = transcript.snapshot(await self._world.show(), self._manifest)
+                return self._names.told(lines, self._world.run_id)
+            case "limits":
+                await self._world.limits(**_fields(rest))
+                return []
+            case "follow":
+                await self._world.follow()
+                self._attempts.clear()
+                return []
+            case _ if verb in _VERBS:
+                await self._control(Verb(verb), rest)
+                return []
             case _:
                 return await self._work(verb, rest)
+
+    async def _control(self, verb: Verb, rest: str) -> None:
+        """An operator's verb: `VERB [REF] field=value…`, the fields of a control's body and `reason`, `request_id`, `actor`."""
+        step_ref = ""
+        if verb in _ABOUT_A_STEP:
+            step_ref, _, rest = rest.strip().partition(" ")
+        fields = _fields(rest)
+        self._controls += 1
+        request_id = str(fields.pop("request_id", f"{verb.replace('_', '-')}-{self._controls}"))
+        born = {Verb.CONTINUE_AS_NEW: "continue", Verb.RESET: "reset"}.get(verb)
+        if born is not None:
+            fields["new_run_id"] = derived(born, self._world.run_id, request_id)
+        control = Control(
+            request_id=request_id,
+            verb=verb,
+            create_time=await self._world.now(),
+            actor=str(fields.pop("actor", "operator")),
+            reason=str(fields.pop("reason", "")),
+            step_ref=step_ref,
+            body=msgspec.convert(fields, ControlBody),
+        )
+        await self._world.control(control)
 
     async def _define(self, block: tuple[str, ...]) -> list[str]:
         definition = parse_definition(block, self._slug)

@@ -1,27 +1,49 @@
 """Facts as lines: how events, tasks and snapshots read in a transcript. No ids, no wall clock: the same story gives the same lines."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, assert_never
 
-from ductord.model.enums import EdgeState, FailPolicy, NodeStatus, Outcome
+from ductord.model.enums import (
+    CompensationStatus,
+    EdgeState,
+    FailPolicy,
+    InverseStatus,
+    NodeStatus,
+    OperationStatus,
+    Outcome,
+)
 from ductord.model.events import (
     AttemptCreated,
     AttemptEnded,
     CheckpointReached,
     CheckpointUnreachable,
+    CompensationEnded,
+    CompensationPlanned,
     EdgesResolved,
     Event,
+    HistoryLong,
+    InverseEnded,
+    InverseRegistered,
     NodeCancelRequested,
     NodeEnded,
+    NodePaused,
+    NodePolicyChanged,
+    NodeReset,
+    NodeResumed,
     RunEnded,
+    RunForked,
+    RunPaused,
+    RunRedriven,
+    RunResumed,
     RunStarted,
     RunStopping,
 )
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Node
-from tests.support.world import START, OpenTask, Snapshot, Task, Transition
+from ductord.model.run import Fault, Inverse, Node, Run
+from tests.support.world import START, OpenTask, Settled, Snapshot, Task, Transition, task_name
 
 _EDGE_WORDS = {
     EdgeState.TAKEN: "taken",
@@ -41,6 +63,32 @@ def transition(manifest: Manifest, of: Transition) -> list[str]:
     return [f"#{of.seq} {since_start(of.at)}", *(f"  {line}" for e in of.events for line in _event(manifest, e))]
 
 
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Names:
+    """Runs by number, in the order in which a story meets them: a transcript holds no ids."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def told(self, lines: Iterable[str], run_id: str) -> list[str]:
+        """The lines with every id as `run N`; `run_id` is the one that they are about."""
+        self._number(run_id)
+        return [_ID.sub(lambda match: f"run {self._number(match.group())}", line) for line in lines]
+
+    def _number(self, run_id: str) -> int:
+        return self._numbers.setdefault(run_id, len(self._numbers) + 1)
+
+
+def settled(of: Settled) -> str:
+    """What became of a control."""
+    if of.status is OperationStatus.REJECTED:
+        return f"= {of.request_id} rejected: {of.code} ({of.message})"
+    facts = "".join(f", {name} {value}" for name, value in sorted(of.result.items()))
+    return f"= {of.request_id} {of.status}{f': {of.message}' if of.message else ''}{facts}"
+
+
 def task(of: Task, key: str) -> str:
     """A leased task. `key`: a short name of its idempotency key."""
     details = "" if of.details is None else f", last progress {_json(of.details)}"
@@ -55,6 +103,7 @@ def snapshot(of: Snapshot, manifest: Manifest) -> list[str]:
     errors = ", has errors" if run.has_errors else ""
     lines = [f"run {_word(run.status)}{errors}{_because(run.fault)}"]
     lines += [f"  {ref}: {_node(node)}" for ref, node in zip(of.refs, run.nodes, strict=True)]
+    lines += _compensation(run)
     lines += [f"task {_open_task(t)}" for t in of.tasks]
     lines += [
         f"timer {t.kind}{f' of {t.step_ref}' if t.step_ref else ''} at {since_start(t.due_time)}" for t in of.timers
@@ -65,19 +114,67 @@ def snapshot(of: Snapshot, manifest: Manifest) -> list[str]:
         lines.append(f"no output{_because(run.output_fault)}")
     elif of.has_result:
         lines.append(f"output {_json(of.result)}")
+    for born in of.born:
+        what = f"reset from #{born.reset_from_seq}" if born.reset_from_seq else "successor"
+        lines.append(f"{what} {born.run_id}{f', context {_json(born.context)}' if born.context else ''}")
     return lines
+
+
+def _compensation(run: Run) -> Iterable[str]:
+    if run.saga.status is not CompensationStatus.NONE or run.saga.plan:
+        yield f"compensation {_word(run.saga.status)}"
+    for entry in run.saga.plan:
+        attempt = f", attempt {entry.attempt}" if entry.attempt else ""
+        yield f"  {_inverse(entry)}: {_word(entry.status)}{attempt}{_because(entry.fault)}"
+
+
+def _inverse(entry: Inverse) -> str:
+    return f"{task_name(entry.step_ref, entry.kind)} ({entry.block} {entry.number})"
 
 
 def _event(manifest: Manifest, event: Event) -> Iterable[str]:
     match event:
         case RunStarted():
             yield "run started"
+        case RunForked():
+            yield f"run started from #{event.source_seq} of {event.source_run_id}"
+        case RunPaused():
+            yield f"run paused by {event.request_id}"
+        case RunResumed():
+            yield f"run resumed by {event.request_id}"
+        case RunRedriven():
+            yield f"run redriven by {event.request_id}: {', '.join(event.steps) or 'nothing'} anew"
+            if event.reevaluated:
+                yield f"judged again: {', '.join(event.reevaluated)}"
+        case HistoryLong():
+            yield f"history is long: {event.moves}"
+        case NodePaused():
+            yield f"{event.step_ref} paused by {event.request_id}"
+        case NodeResumed():
+            yield f"{event.step_ref} resumed by {event.request_id}"
+        case NodeReset():
+            yield f"{event.step_ref} reset by {event.request_id}"
+        case NodePolicyChanged():
+            yield f"{event.step_ref} changed by {event.request_id}"
+        case InverseRegistered():
+            late = " by a late success" if event.late else ""
+            yield f"inverse of {event.step_ref}#{event.attempt} registered{late}"
+        case CompensationPlanned():
+            for entry in event.entries:
+                yield f"{_inverse(entry)} {_word(entry.status)}{_because(entry.fault)}"
+        case InverseEnded():
+            by = f" by {event.request_id}" if event.request_id else ""
+            what = "owed again" if event.status is InverseStatus.OWED else _word(event.status)
+            yield f"entry {event.position} of {event.step_ref} is {what}{by}{_because(event.fault)}"
+        case CompensationEnded():
+            yield f"compensation {_word(event.status)}"
         case AttemptCreated():
             held = f", held until {since_start(event.due_time)}" if event.due_time else ""
-            yield f"{event.step_ref}#{event.attempt} queued{held}"
+            yield f"{task_name(event.step_ref, event.kind)}#{event.attempt} queued{held}"
         case AttemptEnded():
             spent = "" if event.spent or event.outcome is Outcome.SUCCEEDED else ", costs no retry"
-            yield f"{event.step_ref}#{event.attempt} {_word(event.outcome)}{_because(event.fault)}{spent}"
+            name = task_name(event.step_ref, event.kind)
+            yield f"{name}#{event.attempt} {_word(event.outcome)}{_because(event.fault)}{spent}"
         case NodeEnded():
             reason = f" ({event.skip_reason})" if event.skip_reason else ""
             yield f"{event.step_ref} is {_word(event.status)}{reason}{_because(event.fault)}"
@@ -94,13 +191,16 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
         case RunStopping():
             stop = event.stop
             by = f" after {stop.step_ref}" if stop.step_ref else ""
-            goes_on = manifest.fail_policy is FailPolicy.RUN_ALL and not stop.out_of_time
+            goes_on = manifest.fail_policy is FailPolicy.RUN_ALL and not stop.emptied
             until = f", grace until {since_start(stop.deadline)}" if stop.deadline else ""
             what = "goes on" if goes_on else "is stopping"
-            yield f"run {what}{by}, to be {_word(stop.cause)}{_because(stop.fault)}{until}"
+            by = f" by {stop.request_id}" if stop.request_id and not by else by
+            end = "continued as new" if stop.continuation is not None else _word(stop.cause)
+            yield f"run {what}{by}, to be {end}{_because(stop.fault)}{until}"
         case RunEnded():
             errors = ", has errors" if event.has_errors else ""
-            yield f"run {_word(event.status)}{errors}{_because(event.fault)}"
+            successor = f", continued as {event.continued_to_run_id}" if event.continued_to_run_id else ""
+            yield f"run {_word(event.status)}{errors}{successor}{_because(event.fault)}"
             if event.output_fault is not None:
                 yield f"no output{_because(event.output_fault)}"
         case _:
@@ -115,6 +215,8 @@ def _node(node: Node) -> str:
         words.append(f", attempt {node.attempt}")
     if node.cancelling:
         words.append(", asked to stop")
+    if node.paused:
+        words.append(", paused")
     words.append(_because(node.fault))
     return "".join(words)
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ductord.model.enums import CheckpointStatus, TimerKind
+from ductord.model.control import Control
+from ductord.model.enums import CheckpointStatus, OperationStatus, TaskKind, TimerKind
 from ductord.model.events import Event
 from ductord.model.run import Run
 
@@ -25,6 +26,28 @@ HEARTBEAT_MS = 5_000
 """How often living workers beat while the clock advances (A4)."""
 
 
+RUN_ID = "00000000-0000-7000-8000-000000000001"
+"""The run of every story, in every world: jitter and the ids of successors are derived from it."""
+
+_SUFFIXES = {
+    TaskKind.STEP: "",
+    TaskKind.ITEM: "~item",
+    TaskKind.COMPENSATION: "~undo",
+    TaskKind.FINALLY: "~finally",
+}
+
+
+def task_name(step_ref: str, kind: TaskKind) -> str:
+    """How a story calls the tasks of a step: `a`, `a~undo`, `a~finally`."""
+    return step_ref + _SUFFIXES[kind]
+
+
+def task_of(name: str) -> tuple[str, TaskKind]:
+    """The step ref and kind behind such a name."""
+    step_ref, mark, suffix = name.partition("~")
+    return step_ref, next(kind for kind, known in _SUFFIXES.items() if known == mark + suffix)
+
+
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the history."""
 
@@ -33,8 +56,26 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...]
 
 
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a control."""
+
+    request_id: str
+    status: OperationStatus
+    code: str = ""
+    message: str = ""
+    result: Mapping[str, str] = {}
+
+
+class Born(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that the story's run gave birth to. `reset_from_seq` 0: a successor."""
+
+    run_id: str
+    context: Any = None
+    reset_from_seq: int = 0
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is handed with a lease. `details`: the heartbeat details of the attempt before (A5)."""
+    """What a worker is handed with a lease. `step_ref` is the task's name (`task_name`). `details`: the heartbeat details of the attempt before (A5)."""
 
     step_ref: str
     attempt: int
@@ -45,7 +86,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenTask(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt without a verdict. `state`: `held` until due_time, `queued`, `leased`, `reported`; `asked`: its worker is asked to stop."""
+    """An attempt without a verdict. `step_ref` is the task's name. `state`: `held` until due_time, `on hold` by an operator, `queued`, `leased`, `reported`;
+    `asked`: its worker is asked to stop."""
 
     step_ref: str
     attempt: int
@@ -64,7 +106,7 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a story can look at. `run` None: no tick has taken it up. `checkpoints`: name → status and outputs by ref, of those that are
-    decided. `result`: the run's output with its references followed; `has_result` False: there is none."""
+    decided. `result`: the run's output with its references followed; `has_result` False: there is none. `born`: runs that it gave birth to, in order."""
 
     run: Run | None
     refs: tuple[str, ...]
@@ -73,6 +115,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Mapping[str, tuple[CheckpointStatus, Mapping[str, Any]]] = {}
     has_result: bool = False
     result: Any = None
+    born: tuple[Born, ...] = ()
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +134,23 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class World(Protocol):
-    """What the verbs of a story are made of. Times are milliseconds."""
+    """What the verbs of a story are made of. Times are milliseconds; a step ref in the workers' verbs is a task's name."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that the story is about just now."""
+
+    async def limits(self, **changed: int) -> None:
+        """Change the engine's limits for the rest of the story."""
+
+    async def control(self, control: Control) -> None:
+        """An operator's intent for the run is accepted; the next tick judges it."""
+
+    async def settled(self) -> list[Settled]:
+        """The controls of the run that were settled since the last call, in the order of their creation."""
+
+    async def follow(self) -> None:
+        """Turn to the run that was born last: a successor or a reset run."""
 
     async def define(self, definition: dict[str, Any]) -> None:
         """Publish a definition that compiles (the body of the envelope)."""

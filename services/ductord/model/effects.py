@@ -95,8 +95,8 @@ class ClearCheckpoint(_Effect, frozen=True, kw_only=True):
 
 
 class HoldTasks(_Effect, frozen=True, kw_only=True):
-    """Keep the open tasks that nobody has leased from being leased: of one step, or with an empty `step_ref` of the whole run (C2). A held task's queue time
-    does not run."""
+    """Keep the open tasks that nobody has leased from being leased: of one step, or with an empty `step_ref` of the whole run (C2). A held task is not
+    waiting for a worker: its queue time begins anew when it is released."""
 
     step_ref: str = ""
 
