@@ -1,6 +1,7 @@
 """What every answer carries besides its data, and the times in it."""
 
 import datetime
+from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -11,7 +12,15 @@ from ductord.rpc.errors import field_invalid
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SECOND = datetime.timedelta(seconds=1)
+_ANSWER_S: Final = 0.2
+"""Kept of a caller's own deadline, so that it hears what is known by then and not only that time is up."""
 _MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def within(wait_s: float, context: Any) -> float:
+    """Seconds that a call may wait that asked for `wait_s` and whose caller may have a deadline of its own."""
+    left = context.time_remaining()
+    return wait_s if left is None else max(min(wait_s, left - _ANSWER_S), 0.0)
 
 
 def response_metadata(fetched_at: datetime.datetime) -> ResponseMetadata:

@@ -6,6 +6,6 @@
 | `asked`    | the field rules of a start                                                         |
 | `versions` | what a definition id stands for, and what of a version matters to a start          |
 | `birth`    | the one transaction: keys, version, start rows, labels, wake-ups                   |
-| `waits`    | calls that wait for a checkpoint, all on one look                                  |
+| `waits`    | what calls that wait for a checkpoint wait for                                     |
 | `outputs`  | what such a call is told                                                           |
 """

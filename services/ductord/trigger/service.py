@@ -16,10 +16,11 @@ from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as rpc
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, is_outage, patient, refusal_of
 from ductord.db.pool import PROBES, OnRetry, open_pool, retrying
+from ductord.db.waits import Waits
 from ductord.model.enums import CheckpointStatus, RunStatus
 from ductord.model.errors import PayloadInvalid, Refusal
 from ductord.model.ids import canonical
-from ductord.rpc.answers import response_metadata
+from ductord.rpc.answers import response_metadata, within
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import field_invalid, field_required, of_payload, refused
@@ -30,13 +31,11 @@ from ductord.trigger.asked import Asked, Limits, read
 from ductord.trigger.birth import Birth, Outcome, Started, bear
 from ductord.trigger.outputs import after
 from ductord.trigger.versions import Version, Versions, not_found
-from ductord.trigger.waits import Waits
+from ductord.trigger.waits import Ended, Key, ended_checkpoints
 
 MAX_BATCH: Final = 500
 DEFAULT_WAIT_S: Final = 30
 MAX_WAIT_S: Final = 300
-_ANSWER_S: Final = 0.2
-"""Kept of a caller's own deadline, so that it hears of its run and not only that time is up."""
 
 _log = logging.getLogger("ductor.trigger")
 
@@ -48,7 +47,7 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
     """The RPCs. `context` is only asked how much time the caller has left."""
 
     def __init__(
-        self, pool: asyncpg.Pool, waits: Waits, settings: Settings, metrics: Metrics, on_retry: OnRetry
+        self, pool: asyncpg.Pool, waits: Waits[Key, Ended], settings: Settings, metrics: Metrics, on_retry: OnRetry
     ) -> None:
         self._pool = pool
         self._on_retry = on_retry
@@ -77,7 +76,7 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
             run_id=outcome.run_id, status=_STATUSES[outcome.status], duplicate=outcome.duplicate
         )
         if request.wait_for_checkpoint:
-            now = await self._wait(answer, outcome, request, _within(wait_s, context)) or now
+            now = await self._wait(answer, outcome, request, within(wait_s, context)) or now
         answer.metadata.CopyFrom(response_metadata(now))
         return answer
 
@@ -138,7 +137,7 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         version = await self._versions.read(self._pool, tenant_id, run.version_id)
         answer.checkpoint = version.checkpoint(request.checkpoint)
         answer.checkpoint_status = _CHECKPOINTS[CheckpointStatus.PENDING]
-        ended = await self._waits.ended(tenant_id, run.run_id, answer.checkpoint, wait_s)
+        ended = await self._waits.result(tenant_id, (run.run_id, answer.checkpoint), wait_s)
         try:
             waited = await retrying(
                 lambda: after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes), on_retry=self._on_retry
@@ -165,11 +164,6 @@ def _wait_s(request: api.TriggerWorkflowRequest) -> int:
     if request.checkpoint and not request.wait_for_checkpoint:
         raise field_invalid("checkpoint", "is only waited for with wait_for_checkpoint")
     return request.checkpoint_timeout_seconds or DEFAULT_WAIT_S
-
-
-def _within(wait_s: int, context: Any) -> float:
-    left = context.time_remaining()
-    return wait_s if left is None else max(min(wait_s, left - _ANSWER_S), 0.0)
 
 
 def _definition_id(text: str) -> str:
@@ -201,7 +195,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
-    waits = Waits(pool)
+    waits = Waits(ended_checkpoints(pool))
     loop = scope.loop("checkpoints", waits.turn, interval_ms=settings.poll_ms)
     waits.wake = loop.wake
     scope.on_drain(waits.give_up)
