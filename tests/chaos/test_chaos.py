@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.books import assert_seen, assert_whole
 from tests.chaos.graphs import mixed
 from tests.support.api import Api
-from tests.support.recorder import recording
+from tests.support.recorder import Recorder, recording
 from tests.support.stack import TENANT, Stack, running_stack
 
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
@@ -73,7 +73,7 @@ async def _kill_in_turn(stack: Stack) -> int:
 
 async def test_killed_in_turn_loses_and_doubles_nothing() -> None:
     """Acceptance: every run ends, histories fold to their rows, the outside and the books agree on every key, no run is stuck when the killing stops."""
-    async with recording() as recorder:
+    async with recording(Recorder()) as recorder:
         stack_context = running_stack(coordinators=2, dispatchers=1, workers=2, **FAST)
         stack = await asyncio.to_thread(stack_context.__enter__)
         try:

@@ -107,5 +107,5 @@ async def owner(stack: Stack) -> AsyncIterator[asyncpg.Connection]:
 @pytest.fixture
 async def recorder() -> AsyncIterator[Recorder]:
     """The outside, which counts every effect by its key."""
-    async with recording() as outside:
+    async with recording(Recorder()) as outside:
         yield outside

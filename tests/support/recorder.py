@@ -8,9 +8,11 @@ import zlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
+
+R = TypeVar("R", bound="Recorder")
 
 
 class Recorder:
@@ -24,28 +26,34 @@ class Recorder:
         """The ASGI application."""
         if scope["type"] != "http":
             return
-        while (await receive()).get("more_body"):
-            pass
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
         key = next((value.decode() for name, value in scope["headers"] if name == b"idempotency-key"), "")
         self.calls[key] += 1
         await asyncio.sleep(
             zlib.crc32(key.encode()) % 200 / 1000
         )  # its work takes a while: something is always under way when a process dies
-        status = 200
-        if scope["path"] == "/fail":
-            status = 400
-        elif scope["path"] == "/flaky" and zlib.crc32(key.encode()) % 3 == 0:
-            status = 503
+        status, answer = self.answer(scope["path"], key, body)
         await send(
             {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
         )
-        await send({"type": "http.response.body", "body": b'{"seen":true}'})
+        await send({"type": "http.response.body", "body": answer})
+
+    def answer(self, path: str, key: str, body: bytes) -> tuple[int, bytes]:
+        """Status and body of the answer to one call."""
+        status = 200
+        if path == "/fail":
+            status = 400
+        elif path == "/flaky" and zlib.crc32(key.encode()) % 3 == 0:
+            status = 503
+        return status, b'{"seen":true}'
 
 
 @asynccontextmanager
-async def recording() -> AsyncIterator[Recorder]:
-    """A recorder on a free loopback port."""
-    recorder = Recorder()
+async def recording(recorder: R) -> AsyncIterator[R]:
+    """This recorder, listening on a free loopback port."""
     config = uvicorn.Config(
         recorder.app, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3", access_log=False
     )
