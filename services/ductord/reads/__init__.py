@@ -8,5 +8,8 @@
 | `steps`    | ListRunSteps, GetRunStep                                                           |
 | `attempts` | ListRunEvents                                                                      |
 | `timeline` | GetRunTimeline: the history event by event                                         |
+| `unified`  | the same with the controls of the run woven in                                     |
+| `audit`    | GetRunAudit, ListAudit                                                             |
+| `ledger`   | ListCompensations, and a run's part of the ledger                                  |
 | `versions` | what of a version is shown with its runs, cached                                   |
 """

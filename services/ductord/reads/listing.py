@@ -16,7 +16,7 @@ from ductord.rpc.answers import time_of
 from ductord.rpc.errors import field_invalid, refused
 from ductord.rpc.paging import Page
 from ductord.rpc.runs import summary
-from ductord.rpc.words import RUN_STATUS_WORD
+from ductord.rpc.words import COMPENSATION_STATUS_WORD, RUN_STATUS_WORD
 
 MAX_LABELS: Final = 8
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -24,10 +24,11 @@ _q: Final = Queries("ductord.reads")
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs of a list have in common. `status` empty: any."""
+    """What the runs of a list have in common. A status that is empty: any."""
 
     family: str
     status: str
+    compensation_status: str
     subject_type: str
     subject_id: str
     active_only: bool
@@ -49,6 +50,7 @@ def read_filter(request: api.ListRunsRequest) -> Filter:
     return Filter(
         family=request.workflow_type,
         status=RUN_STATUS_WORD[request.status],
+        compensation_status=COMPENSATION_STATUS_WORD[request.compensation_status],
         subject_type=request.subject_type,
         subject_id=request.subject_id,
         active_only=request.active_only,
@@ -83,6 +85,7 @@ async def _rows(db: asyncpg.Connection, tenant_id: str, wanted: Filter, page: Pa
         wanted.before,
         wanted.has_errors,
         page.fetch,
+        wanted.compensation_status,
     )
     if wanted.active_only and wanted.status and RunStatus(wanted.status).terminal:
         return []

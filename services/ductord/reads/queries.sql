@@ -3,37 +3,42 @@
 -- The four lists share their first parameters, their columns and their order (newest first; the run id breaks ties) and differ in what drives them. A filter that
 -- is not given is '' or null; this service's connections plan with the values at hand, so such a filter costs nothing and one that is given can choose an index.
 --   $1 tenant  $2, $3 the row to go on after  $4 family  $5, $6 subject type and id  $7, $8 created after and before  $9 has errors  $10 limit
---   $11 status  $12 labels
+--   $11 compensation status, `none` also for a run without a state  $12 status  $13 labels
 
 -- name: list_runs
 -- Driven by the family's, the subject's or the plain listing index, or by a partial index of states that are rare.
 select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
-       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
   and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
-  and ($11::text = '' or r.status = $11)
+  and ($11::text = '' or r.compensation_status = $11 or ($11 = 'none' and r.run_id is null)) and ($12::text = '' or r.status = $12)
 order by s.create_time desc, s.run_id desc limit $10;
 
 -- name: list_runs_labelled
 -- Driven by the first label, whose rows are in the order of the list; the other labels are looked up on the start row. Status `active`: not terminal.
 select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
-       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_label l
 join eec_workflow_run_start s on s.tenant_id = l.tenant_id and s.run_id = l.run_id
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
-where l.tenant_id = $1 and l.label = ($12::text[])[1] and (l.create_time, l.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
-  and not exists (select from unnest(($12::text[])[2:]) as other
+where l.tenant_id = $1 and l.label = ($13::text[])[1] and (l.create_time, l.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
+  and not exists (select from unnest(($13::text[])[2:]) as other
                   where s.labels ->> split_part(other, ':', 1) is distinct from substr(other, strpos(other, ':') + 1))
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or l.create_time > $7) and ($8::timestamptz is null or l.create_time < $8)
   and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
-  and ($11::text = '' or ($11 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $11)
+  and ($11::text = '' or coalesce(r.compensation_status, 'none') = $11)
+  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $12)
 order by l.create_time desc, l.run_id desc limit $10;
 
 -- name: list_runs_pending
@@ -41,39 +46,60 @@ order by l.create_time desc, l.run_id desc limit $10;
 -- wake-ups, of which there are few, drive this list, and not the absence of a state among all runs that ever were.
 select s.run_id::text, 'pending' as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, null::timestamptz as start_time, null::timestamptz as end_time, false as has_errors, '' as current_step,
-       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       'none' as compensation_status, '' as close_reason,
+       s.continued_from_run_id::text, null::text as continued_to_run_id, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_start s
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
   and s.run_id in (select w.run_id from eec_workflow_wakeup w where w.tenant_id = $1)
   and not exists (select from eec_workflow_run r where r.tenant_id = $1 and r.run_id = s.run_id)
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
-  and $9::bool is distinct from true
+  and $9::bool is distinct from true and $11::text in ('', 'none')
 order by s.create_time desc, s.run_id desc limit $10;
 
 -- name: list_runs_open
 -- Runs that have a state and are not terminal, by the partial index of these.
 select s.run_id::text, r.status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, r.start_time, r.end_time, r.has_errors, r.current_step,
-       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       r.compensation_status, r.close_reason,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_start s
 join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid) and r.end_time is null
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
-  and ($9::bool is null or r.has_errors = $9) and ($11::text = '' or r.status = $11)
+  and ($9::bool is null or r.has_errors = $9) and ($11::text = '' or r.compensation_status = $11) and ($12::text = '' or r.status = $12)
 order by s.create_time desc, s.run_id desc limit $10;
 
 -- name: get_run
 select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
-       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier, s.idempotency_key, s.input::text,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq, s.idempotency_key, s.input::text,
        coalesce(r.record_version, 0) as record_version, r.node_states::text, r.run_state::text, r.result::text, r.result_refs::text,
        q.error, q.ticks, q.since, q.retry_time
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 left join eec_workflow_quarantine q on q.tenant_id = s.tenant_id and q.run_id = s.run_id
 where s.tenant_id = $1 and s.run_id = $2;
+
+-- name: has_run
+select exists (select from eec_workflow_run_start where tenant_id = $1 and run_id = $2);
+
+-- name: last_successor
+-- The end of the chain of successors that begins with $2, at most $3 generations further (C6): one index probe each.
+with recursive chain (run_id, generation) as (
+    select $2::uuid, 0
+    union all
+    select r.continued_to_run_id, c.generation + 1
+    from chain c
+    join eec_workflow_run r on r.tenant_id = $1 and r.run_id = c.run_id
+    where r.continued_to_run_id is not null and c.generation < $3::int
+)
+select run_id::text from chain order by generation desc limit 1;
 
 -- name: get_nodes
 select s.version_id::text, r.node_states::text
@@ -109,7 +135,7 @@ select a.step_ref, a.kind, a.item_index, a.attempt, a.status, a.outcome, a.creat
        a.error_code, a.error_message, a.stale_outcome, a.stale_time, a.stale_error_code, a.stale_error_message
 from eec_workflow_step_attempt a
 where a.tenant_id = $1 and a.run_id = $2 and a.step_ref = $3
-order by a.attempt desc, a.item_index desc, a.kind limit $4;
+order by a.create_time desc, a.item_index desc, a.kind desc, a.attempt desc limit $4;
 
 -- name: list_attempts
 -- Oldest first. Outputs are sent as long as their sum stays within $10; what is beyond is not even read, and starts the next page.

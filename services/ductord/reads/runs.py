@@ -13,17 +13,33 @@ import msgspec
 from ductor.workflow.v1 import run_pb2
 from ductord.db.queries import Queries
 from ductord.model import stored
+from ductord.model.enums import CompensationStatus
 from ductord.model.jsonvalue import dumps
 from ductord.model.run import Node
 from ductord.model.stored import RunState
+from ductord.reads.ledger import ledger_of
 from ductord.reads.versions import Outline, Outlines
 from ductord.rpc.payloads import fill_payload
 from ductord.rpc.runs import checkpoint, fault_message, quarantine, run_not_found, summary
 from ductord.rpc.words import NODE_STATUS, SKIP_REASON, STEP_TYPE
 
 PENDING: Final = Node()
+MAX_GENERATIONS: Final = 10_000
+"""Successors that one call follows."""
 _q: Final = Queries("ductord.reads")
 _refs: Final = msgspec.json.Decoder(dict[str, int])
+
+
+async def expect_run(db: asyncpg.Connection, tenant_id: str, run_id: str) -> None:
+    """Raises RUN_NOT_FOUND unless the tenant has such a run."""
+    if not await db.fetchval(_q["has_run"], tenant_id, run_id):
+        raise run_not_found()
+
+
+async def last_successor(db: asyncpg.Connection, tenant_id: str, run_id: str) -> str:
+    """The run at the end of the chain of successors; of a longer chain than `MAX_GENERATIONS` the one that far on, whose summary names the next (C6)."""
+    last: str = await db.fetchval(_q["last_successor"], tenant_id, run_id, MAX_GENERATIONS)
+    return last
 
 
 def nodes_of(text: str | None) -> Mapping[str, Node]:
@@ -51,6 +67,9 @@ async def get_run(
         transition_count=row["record_version"],
         idempotency_key=row["idempotency_key"] or "",
     )
+    if row["compensation_status"] != CompensationStatus.NONE:
+        entries, detail.compensation_truncated = await ledger_of(db, tenant_id, run_id, max_bytes - detail.ByteSize())
+        detail.compensation.extend(entries)
     room = max_bytes - detail.ByteSize()
     given: str | None = row["input"]
     if size(given) > room:
@@ -110,6 +129,7 @@ def _nodes(outline: Outline, nodes: Mapping[str, Node]) -> list[run_pb2.NodeSumm
                 status=NODE_STATUS[node.status],
                 skip_reason=SKIP_REASON[node.skip_reason],
                 attempt=node.attempt,
+                paused=node.paused,
             )
         )
     return summaries

@@ -16,11 +16,15 @@ from ductor.workflow.v1 import workflow_service_pb2_grpc as rpc
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import open_pool, tenant_transaction
 from ductord.db.queries import Queries
+from ductord.reads import audit, ledger
 from ductord.reads.attempts import list_attempts
+from ductord.reads.audit import list_audit, run_audit
+from ductord.reads.ledger import list_compensations
 from ductord.reads.listing import list_runs, read_filter
-from ductord.reads.runs import get_run
+from ductord.reads.runs import expect_run, get_run, last_successor
 from ductord.reads.steps import get_step, known_step, list_steps, look
 from ductord.reads.timeline import get_timeline
+from ductord.reads.unified import get_unified_timeline
 from ductord.reads.versions import Outlines
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.caller import caller
@@ -56,6 +60,8 @@ class Servicer(rpc.WorkflowServiceServicer):
         """One run with its payloads."""
         tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         async with self._looking(tenant_id) as (db, now):
+            if request.follow_successors:
+                run_id = await last_successor(db, tenant_id, run_id)
             data = await get_run(db, self._outlines, tenant_id, run_id, request.payload_format, self._max_bytes)
         return api.GetRunResponse(data=data, metadata=response_metadata(now))
 
@@ -81,12 +87,13 @@ class Servicer(rpc.WorkflowServiceServicer):
     async def GetRunTimeline(  # noqa: N802
         self, request: api.GetRunTimelineRequest, context: Any
     ) -> api.GetRunTimelineResponse:
-        """The history of a run. `unified` weaves in children, signals and controls; until a build has those, there are none to weave in."""
+        """The history of a run; `unified` weaves in what was asked of it."""
         tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
         page = page_of(request, tenant_id)
         async with self._looking(tenant_id) as (db, now):
             run = await look(db, self._outlines, tenant_id, run_id, now)
-            data, token = await get_timeline(db, run, page, request.payload_format, self._max_bytes)
+            shown = get_unified_timeline if request.unified else get_timeline
+            data, token = await shown(db, run, page, request.payload_format, self._max_bytes)
         return api.GetRunTimelineResponse(data=data, next_page_token=token, metadata=response_metadata(now))
 
     async def ListRunEvents(self, request: api.ListRunEventsRequest, context: Any) -> api.ListRunEventsResponse:  # noqa: N802
@@ -99,6 +106,35 @@ class Servicer(rpc.WorkflowServiceServicer):
                 known_step(run.outline, ref)
             data, token = await list_attempts(db, tenant_id, run_id, ref, page, request.payload_format, self._max_bytes)
         return api.ListRunEventsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def GetRunAudit(self, request: api.GetRunAuditRequest, context: Any) -> api.GetRunAuditResponse:  # noqa: N802
+        """Who did what to a run, and why."""
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
+        page = page_of(request, tenant_id)
+        async with self._looking(tenant_id) as (db, now):
+            await expect_run(db, tenant_id, run_id)
+            data, token = await run_audit(db, tenant_id, run_id, page, request.payload_format, self._max_bytes)
+        return api.GetRunAuditResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def ListAudit(self, request: api.ListAuditRequest, context: Any) -> api.ListAuditResponse:  # noqa: N802
+        """Who did what in a tenant, and why."""
+        tenant_id = caller().tenant
+        wanted, page = audit.read_filter(request), page_of(request, tenant_id)
+        async with self._looking(tenant_id) as (db, now):
+            data, token = await list_audit(db, tenant_id, wanted, page, request.payload_format, self._max_bytes)
+        return api.ListAuditResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def ListCompensations(  # noqa: N802
+        self, request: api.ListCompensationsRequest, context: Any
+    ) -> api.ListCompensationsResponse:
+        """What is owed, or was, over runs."""
+        tenant_id = caller().tenant
+        wanted, page = ledger.read_filter(request), page_of(request, tenant_id)
+        async with self._looking(tenant_id) as (db, now):
+            if wanted.run_id is not None:
+                await expect_run(db, tenant_id, wanted.run_id)
+            data, token = await list_compensations(db, tenant_id, wanted, page, self._max_bytes)
+        return api.ListCompensationsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
 
     @asynccontextmanager
     async def _looking(self, tenant_id: str) -> AsyncIterator[tuple[asyncpg.Connection, datetime]]:

@@ -119,6 +119,7 @@ def _state(run: Nodes, step: Step, starts: Mapping[str, datetime | None]) -> run
         end_time=timestamp_or_none(node.end_time),
         error=fault_message(node.fault),
         retry_time=timestamp_or_none(node.due_time if held_back else None),
+        paused=node.paused,
     )
 
 

@@ -4,6 +4,7 @@ An event's own fields are its detail. Edges are stored by index, as the engine h
 """
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import asyncpg
@@ -13,8 +14,9 @@ from ductor.workflow.v1 import run_pb2
 from ductord.db.queries import Queries
 from ductord.model import events as history
 from ductord.model.enums import EdgeState
-from ductord.model.events import EdgesResolved, Event
+from ductord.model.events import CompensationPlanned, EdgesResolved, Event
 from ductord.model.jsonvalue import dumps
+from ductord.model.run import Inverse
 from ductord.reads.steps import Nodes
 from ductord.reads.versions import Outline
 from ductord.rpc.answers import timestamp
@@ -32,41 +34,46 @@ _EDGE_STATES: Final = {
 }
 _q: Final = Queries("ductord.reads")
 
-_Position = tuple[int, int]  # transition, event in it
+Position = tuple[int, int]
+"""Transition, event in it."""
+BEGIN: Final = (0, -1)
 
 
 async def get_timeline(
     db: asyncpg.Connection, run: Nodes, page: Page, payload_format: int, max_bytes: int
 ) -> tuple[Sequence[run_pb2.TimelineEntry], str]:
     """One page of events, oldest first, and the next page's token."""
-    after = (0, -1) if page.after is None else (int(str(page.after[0])), int(str(page.after[1])))
+    after = BEGIN if page.after is None else (int(str(page.after[0])), int(str(page.after[1])))
     entries = []
-    async for position, row, event in _events(db, run, after):
-        entry = run_pb2.TimelineEntry(
-            seq=position[0], event_index=position[1], event_time=timestamp(row["at"]), run_id=run.run_id
-        )
-        _describe(entry, event, run.outline, payload_format)
-        entries.append((position, entry))
+    async for position, at, event in events_after(db, run, after):
+        entries.append((position, entry_of(run, position, at, event, payload_format)))
         if len(entries) == page.fetch:
             break
     shown, last = fitting(entries, page.size, max_bytes)
     return shown, "" if last is None else page.next_token(last)
 
 
-async def _events(
-    db: asyncpg.Connection, run: Nodes, after: _Position
-) -> AsyncIterator[tuple[_Position, asyncpg.Record, Event]]:
-    """Every event after a position, with its transition's row."""
+async def events_after(
+    db: asyncpg.Connection, run: Nodes, after: Position
+) -> AsyncIterator[tuple[Position, datetime, Event]]:
+    """Every event after a position, with its transition's time."""
     seq = after[0]
     while True:
         rows = await db.fetch(_q["list_transitions"], run.tenant_id, run.run_id, seq, _CHUNK)
         for row in rows:
             for index, event in enumerate(history.decode(row["events"])):
                 if (row["seq"], index) > after:
-                    yield (row["seq"], index), row, event
+                    yield (row["seq"], index), row["at"], event
         if len(rows) < _CHUNK:
             return
         seq = rows[-1]["seq"] + 1
+
+
+def entry_of(run: Nodes, position: Position, at: datetime, event: Event, payload_format: int) -> run_pb2.TimelineEntry:
+    """An event as the contract shows it."""
+    entry = run_pb2.TimelineEntry(seq=position[0], event_index=position[1], event_time=timestamp(at), run_id=run.run_id)
+    _describe(entry, event, run.outline, payload_format)
+    return entry
 
 
 def _describe(entry: run_pb2.TimelineEntry, event: Event, outline: Outline, payload_format: int) -> None:
@@ -77,8 +84,13 @@ def _describe(entry: run_pb2.TimelineEntry, event: Event, outline: Outline, payl
     attempt = detail.pop("attempt", None)
     if attempt is not None:
         entry.attempt = attempt
-    if isinstance(event, EdgesResolved):
-        detail["edges"] = [_edge(outline, index, state) for index, state in event.edges]
+    match event:
+        case EdgesResolved():
+            detail["edges"] = [_edge(outline, index, state) for index, state in event.edges]
+        case CompensationPlanned():
+            detail["entries"] = [_inverse(entry) for entry in event.entries]
+        case _:
+            pass
     fill_payload(entry, "detail", dumps(detail), payload_format)
 
 
@@ -90,3 +102,9 @@ def _edge(outline: Outline, index: int, state: EdgeState) -> dict[str, str]:
         "type": edge.type,
         "state": _EDGE_STATES[state],
     }
+
+
+def _inverse(inverse: Inverse) -> dict[str, Any]:
+    """An entry of the ledger as it was planned, with the fields that an event leaves out because they have their default."""
+    planned: dict[str, Any] = {"number": inverse.number, "status": inverse.status, **msgspec.to_builtins(inverse)}
+    return planned

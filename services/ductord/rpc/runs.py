@@ -15,7 +15,17 @@ from ductord.model.ids import canonical
 from ductord.model.run import CheckpointState, Fault
 from ductord.rpc.answers import timestamp, timestamp_or_none
 from ductord.rpc.errors import field_required, refused
-from ductord.rpc.words import ATTEMPT_STATUS, CHECKPOINT_STATUS, OUTCOME, RUN_STATUS, TASK_KIND, TIER
+from ductord.rpc.words import (
+    ATTEMPT_STATUS,
+    CHECKPOINT_STATUS,
+    COMPENSATION_BLOCK,
+    COMPENSATION_STATUS,
+    INVERSE_STATUS,
+    OUTCOME,
+    RUN_STATUS,
+    TASK_KIND,
+    TIER,
+)
 
 Row = Mapping[str, Any]
 
@@ -62,6 +72,12 @@ def summary(row: Row) -> run_pb2.RunSummary:
             for key, value in sorted(_labels.decode(row["labels"]).items())
         ],
         tier=TIER[row["tier"]],
+        compensation_status=COMPENSATION_STATUS[row["compensation_status"]],
+        close_reason=row["close_reason"],
+        continued_from_run_id=row["continued_from_run_id"] or "",
+        continued_to_run_id=row["continued_to_run_id"] or "",
+        reset_from_run_id=row["reset_from_run_id"] or "",
+        reset_from_transition_seq=row["reset_from_seq"],
     )
 
 
@@ -110,6 +126,26 @@ def attempt(row: Row) -> run_pb2.Attempt:
         stale_report=_stale(row),
         queue=row["queue"],
         idempotency_key=row["idempotency_key"],
+    )
+
+
+def compensation_entry(row: Row) -> run_pb2.CompensationEntry:
+    """One entry of the compensation ledger (C7)."""
+    return run_pb2.CompensationEntry(
+        run_id=row["run_id"],
+        position=row["position"],
+        step_ref=row["step_ref"],
+        item_index=None if row["item_index"] < 0 else row["item_index"],
+        block=COMPENSATION_BLOCK[row["block"]],
+        number=row["number"],
+        action=row["action"],
+        status=INVERSE_STATUS[row["status"]],
+        attempt=row["attempt"],
+        error=_fault(row["error_code"] or None, row["error_message"]),
+        update_time=timestamp(row["update_time"]),
+        workflow_type=row["family_slug"],
+        source_attempt=row["source_attempt"],
+        source_run_id=row["source_run_id"] or "",
     )
 
 

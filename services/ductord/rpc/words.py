@@ -48,3 +48,5 @@ INVERSE_STATUS: Final = _numbers(InverseStatus, run_pb2.CompensationEntryStatus,
 RUN_STATUS_WORD: Final = {number: word or "" for word, number in RUN_STATUS.items()}
 """Number → stored word; UNSPECIFIED, as a filter any status, is empty."""
 NODE_STATUS_WORD: Final = {number: word or "" for word, number in NODE_STATUS.items()}
+COMPENSATION_STATUS_WORD: Final = {number: word or "" for word, number in COMPENSATION_STATUS.items()}
+INVERSE_STATUS_WORD: Final = {number: word or "" for word, number in INVERSE_STATUS.items()}

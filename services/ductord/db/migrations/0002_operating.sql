@@ -56,8 +56,7 @@ alter table eec_workflow_run
     add column continued_to_run_id  uuid,
     add column held                 boolean not null default false;   -- an operator holds the run or a node of it: it may wait for a control alone
 create index eec_workflow_run_compensating on eec_workflow_run (tenant_id, run_id) where compensation_status = 'running';
-create index eec_workflow_run_repair on eec_workflow_run (tenant_id, compensation_status, run_id)
-    where compensation_status in ('running', 'failed', 'manual_repair');
+create index eec_workflow_run_compensation on eec_workflow_run (tenant_id, compensation_status, run_id) where compensation_status <> 'none';
 
 -- Successors and reset runs are born by the coordinator, with what they carry on.
 alter table eec_workflow_run_start
@@ -82,5 +81,7 @@ create index eec_workflow_step_attempt_late_waiting on eec_workflow_step_attempt
 -- The audit trail can be read by tenant, by what was done and by whom.
 alter table eec_workflow_audit add column outcome text not null default '';
 create index eec_workflow_audit_listing on eec_workflow_audit (tenant_id, at, audit_id);
+create index eec_workflow_audit_action on eec_workflow_audit (tenant_id, action, at, audit_id);
+create index eec_workflow_audit_actor on eec_workflow_audit (tenant_id, actor, at, audit_id);
 
 alter table eec_workflow_intent set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);

@@ -1,0 +1,119 @@
+"""The unified timeline: a run's history with what was asked of it woven in, each control where it was accepted and where it was settled (C1).
+
+Two sequences are merged by time, each in its own order, so that a clock that was set back loses nothing. A page token holds the place in both.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+import orjson
+
+from ductor.workflow.v1 import run_pb2
+from ductord.db.queries import Queries
+from ductord.model.enums import OperationStatus
+from ductord.model.events import Event
+from ductord.model.jsonvalue import dumps
+from ductord.reads.steps import Nodes
+from ductord.reads.timeline import BEGIN, Position, entry_of, events_after
+from ductord.rpc.answers import timestamp
+from ductord.rpc.paging import Key, Page
+from ductord.rpc.payloads import fill_payload
+from ductord.rpc.room import fitting
+
+_CHUNK: Final = 100
+"""Control points read at a time."""
+_SETTLED: Final = 1
+_q: Final = Queries("ductord.reads", "controls.sql")
+
+_Point = tuple[datetime | None, int, str]
+"""Time, phase (accepted, settled), request id."""
+_NO_POINT: Final[_Point] = (None, -1, "")
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where both sequences are."""
+
+    event: Position = BEGIN
+    point: _Point = _NO_POINT
+
+    @property
+    def key(self) -> tuple[Key, ...]:
+        """As a page token holds it."""
+        at, phase, request_id = self.point
+        return *self.event, "" if at is None else at, phase, request_id
+
+
+async def get_unified_timeline(
+    db: asyncpg.Connection, run: Nodes, page: Page, payload_format: int, max_bytes: int
+) -> tuple[Sequence[run_pb2.TimelineEntry], str]:
+    """One page of events and control points, oldest first, and the next page's token."""
+    place = _place(page.after)
+    events = events_after(db, run, place.event)
+    points = _points_after(db, run, place.point)
+    event, point = await anext(events, None), await anext(points, None)
+    entries: list[tuple[tuple[Key, ...], run_pb2.TimelineEntry]] = []
+    while (event is not None or point is not None) and len(entries) < page.fetch:
+        if point is not None and (event is None or _before(point, event)):
+            place = msgspec.structs.replace(place, point=(point["at"], point["phase"], point["request_id"]))
+            entries.append((place.key, _control(run, place.event[0], point, payload_format)))
+            point = await anext(points, None)
+        elif event is not None:
+            position, at, fact = event
+            place = msgspec.structs.replace(place, event=position)
+            entries.append((place.key, entry_of(run, position, at, fact, payload_format)))
+            event = await anext(events, None)
+    shown, last = fitting(entries, page.size, max_bytes)
+    return shown, "" if last is None else page.next_token(last)
+
+
+def _before(point: asyncpg.Record, event: tuple[Position, datetime, Event]) -> bool:
+    """Whether a control point comes before an event. What a tick settled stands behind what the same tick recorded."""
+    at: datetime = point["at"]
+    return at < event[1] or (at == event[1] and point["phase"] != _SETTLED)
+
+
+async def _points_after(db: asyncpg.Connection, run: Nodes, after: _Point) -> AsyncIterator[asyncpg.Record]:
+    while True:
+        rows = await db.fetch(_q["list_control_points"], run.tenant_id, run.run_id, *after, _CHUNK)
+        for row in rows:
+            yield row
+        if len(rows) < _CHUNK:
+            return
+        after = (rows[-1]["at"], rows[-1]["phase"], rows[-1]["request_id"])
+
+
+def _control(run: Nodes, seq: int, row: asyncpg.Record, payload_format: int) -> run_pb2.TimelineEntry:
+    settled = row["phase"] == _SETTLED
+    status = OperationStatus(row["status"]) if settled else None
+    entry = run_pb2.TimelineEntry(
+        seq=seq,
+        event_index=-1,
+        event_time=timestamp(row["at"]),
+        type=f"control_{status or 'accepted'}",
+        step_ref=row["step_ref"],
+        run_id=run.run_id,
+    )
+    detail: dict[str, Any] = {"verb": row["verb"], "request_id": row["request_id"]}
+    if settled:
+        detail |= _told(code=row["outcome_code"], message=row["outcome_message"], result=orjson.loads(row["result"]))
+    else:
+        asked = orjson.loads(row["asked"])
+        detail |= _told(actor=row["actor"], reason=row["reason"], asked=asked, overridden=row["overridden"])
+    fill_payload(entry, "detail", dumps(detail), payload_format)
+    return entry
+
+
+def _told(**facts: Any) -> dict[str, Any]:
+    """The facts that say something."""
+    return {name: value for name, value in facts.items() if value}
+
+
+def _place(after: tuple[Key, ...] | None) -> _Place:
+    if after is None:
+        return _Place()
+    seq, index, at, phase, request_id = after
+    point = (at if isinstance(at, datetime) else None, int(str(phase)), str(request_id))
+    return _Place(event=(int(str(seq)), int(str(index))), point=point)
