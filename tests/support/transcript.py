@@ -27,6 +27,7 @@ from ductord.model.events import (
     HistoryLong,
     InverseEnded,
     InverseRegistered,
+    InversesHandedOver,
     NodeCancelRequested,
     NodeEnded,
     NodePaused,
@@ -159,6 +160,9 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
         case InverseRegistered():
             late = " by a late success" if event.late else ""
             yield f"inverse of {event.step_ref}#{event.attempt} registered{late}"
+        case InversesHandedOver():
+            names = ", ".join(f"{r.step_ref}#{r.attempt}" for r in event.inverses)
+            yield f"inverses of {names} handed over to {event.run_id} by {event.request_id}"
         case CompensationPlanned():
             for entry in event.entries:
                 yield f"{_inverse(entry)} {_word(entry.status)}{_because(entry.fault)}"

@@ -27,6 +27,7 @@ from ductord.model.events import (
     HistoryLong,
     InverseEnded,
     InverseRegistered,
+    InversesHandedOver,
     NodeCancelRequested,
     NodeEnded,
     NodePaused,
@@ -108,7 +109,7 @@ class Working:
             case RunStarted():
                 self._run_started(event, at)
             case RunForked():
-                self._run_forked(event)
+                self._run_forked(event, at)
             case RunStopping():
                 # A pause does not hold up what stops the run (C2); a failure alone stops nothing while it lasts.
                 run_may(self.run.status, RunStopping, RunStatus.RUNNING)
@@ -125,7 +126,13 @@ class Working:
                 self._run_redriven(event)
             case HistoryLong():
                 self.run = replace(self.run, warned=True)
-            case InverseRegistered() | CompensationPlanned() | InverseEnded() | CompensationEnded():
+            case (
+                InverseRegistered()
+                | InversesHandedOver()
+                | CompensationPlanned()
+                | InverseEnded()
+                | CompensationEnded()
+            ):
                 self.run = replace(self.run, saga=ledgered(self.run.saga, event))
             case AttemptCreated() | AttemptEnded():
                 if event.kind is TaskKind.ITEM:
@@ -178,6 +185,7 @@ class Working:
     def _node_ended(self, event: NodeEnded, at: datetime) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, NodeEnded, event.status)
+        preserved = node.status is NodeStatus.PENDING and event.output is not None
         # A preserved output's number may be ahead of the node's: the next attempt must not take it again.
         attempt = node.attempt if event.output is None else max(node.attempt, event.output.attempt)
         self.nodes[index] = replace(
@@ -189,6 +197,7 @@ class Working:
             fault=event.fault,
             due_time=None,
             cancelling=False,
+            preserved=node.preserved or preserved,
             end_time=at,
         )
         self.run = replace(
@@ -213,6 +222,7 @@ class Working:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, NodeReset, NodeStatus.PENDING)
         self._renew(index)
+        self._recount()
 
     def _renew(self, index: int) -> None:
         """The node is pending again, with fresh budgets and open edges. Its attempt numbers go on, and so does an operator's say over it."""
@@ -222,6 +232,7 @@ class Working:
             logical=node.logical,
             unknown=node.unknown,
             paused=node.paused,
+            preserved=node.preserved,
             retry=node.retry,
             timeouts=node.timeouts,
         )
@@ -231,7 +242,6 @@ class Working:
             if self.checkpoints[number].status is CheckpointStatus.UNREACHABLE:
                 self.checkpoints[number] = CheckpointState()
         self._changed_nodes = self._changed_edges = True
-        self._recount()
 
     def _recount(self) -> None:
         self.run = replace(
@@ -273,16 +283,18 @@ class Working:
             saga=Saga(registered=event.inverses) if event.inverses else NO_SAGA,
         )
 
-    def _run_forked(self, event: RunForked) -> None:
-        """What was open at the source goes back to pending; what had ended stays."""
+    def _run_forked(self, event: RunForked, at: datetime) -> None:
+        """What was open at the source goes back to pending; what had ended stays. The run's own time begins now."""
         if self.run.status not in _OPEN_STATUS or self.run.stop is not None or self.run.seq != event.source_seq:
             raise EngineError("FORK_OUT_OF_PLACE", f"{self.run.status} after {self.run.seq} transitions")
-        self.run = replace(self.run, status=RunStatus.RUNNING, warned=False)
+        saga = Saga(registered=event.inverses) if event.inverses else NO_SAGA
+        self.run = replace(self.run, status=RunStatus.RUNNING, warned=False, start_time=at, saga=saga)
         for index, node in enumerate(self.nodes):
             self.nodes[index] = replace(node, paused=False, unknown=False)
             if not node.status.terminal:
                 self._renew(index)
         self._changed_nodes = True
+        self._recount()
 
     def _run_redriven(self, event: RunRedriven) -> None:
         run_may(self.run.status, RunRedriven, RunStatus.RUNNING)
@@ -301,6 +313,7 @@ class Working:
             if ref in event.reevaluated:
                 # Its action has succeeded: only what came after is judged again (C4).
                 self.nodes[index] = replace(self.nodes[index], status=NodeStatus.RUNNING, output=node.output)
+        self._recount()
 
     def _run_ended(self, event: RunEnded, at: datetime) -> None:
         run_may(self.run.status, RunEnded, event.status)

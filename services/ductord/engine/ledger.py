@@ -14,10 +14,19 @@ from ductord.model.events import (
     CompensationPlanned,
     InverseEnded,
     InverseRegistered,
+    InversesHandedOver,
 )
 from ductord.model.run import Inverse, Registered, Saga
 
-LedgerEvent = InverseRegistered | CompensationPlanned | AttemptCreated | AttemptEnded | InverseEnded | CompensationEnded
+LedgerEvent = (
+    InverseRegistered
+    | InversesHandedOver
+    | CompensationPlanned
+    | AttemptCreated
+    | AttemptEnded
+    | InverseEnded
+    | CompensationEnded
+)
 
 
 def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
@@ -28,6 +37,9 @@ def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
                 step_ref=event.step_ref, attempt=event.attempt, logical=event.logical, item_index=event.item_index
             )
             return replace(saga, registered=(*saga.registered, entry))
+        case InversesHandedOver():
+            gone = frozenset(event.inverses)
+            return replace(saga, registered=tuple(replace(r, spent=r.spent or r in gone) for r in saga.registered))
         case CompensationPlanned():
             return _planned(saga, event)
         case AttemptCreated():

@@ -41,10 +41,12 @@ class RunStarted(_Event, frozen=True, kw_only=True):
 
 
 class RunForked(_Event, frozen=True, kw_only=True):
-    """A reset run begins where transition `source_seq` of another run left off: what was open there is pending again (C5)."""
+    """A reset run begins where transition `source_seq` of another run left off: what was open there is pending again (C5). `inverses`: what it takes over of
+    the source's; the others stay the source's own."""
 
     source_run_id: str
     source_seq: int
+    inverses: tuple[Registered, ...] = ()
 
 
 class RunPaused(_Event, frozen=True, kw_only=True):
@@ -194,6 +196,14 @@ class InverseRegistered(_Event, frozen=True, kw_only=True):
     late: bool = False
 
 
+class InversesHandedOver(_Event, frozen=True, kw_only=True):
+    """The reset run `run_id` has taken these registrations over: no end of this run owes them any more, so that each inverse runs at most once (C5, C7)."""
+
+    request_id: str
+    run_id: str
+    inverses: tuple[Registered, ...]
+
+
 class CompensationPlanned(_Event, frozen=True, kw_only=True):
     """Entries were appended to the ledger, in the order in which they will be worked off (C7)."""
 
@@ -228,6 +238,7 @@ Event = (
     | NodeReset
     | NodePolicyChanged
     | InverseRegistered
+    | InversesHandedOver
     | CompensationPlanned
     | InverseEnded
     | CompensationEnded

@@ -73,7 +73,8 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     `start` is always there (cached by the shell). `reports` are in order of report time, then key. `outputs`: output values by step ref, of the reports
     and of whatever `Missing` asked for; a step that has no output is not in it. `controls`: pending ones, in order of their creation, and shown at every tick
     until they are settled. `started`: refs of steps whose open attempt a worker has taken, given when there is a timer or a control. `origin`: at a reset
-    run's first tick. `source_outputs`: outputs that inverses read, as `Missing` asked for them.
+    run's first tick. `points`: the state of this run after the transition that a pending reset names, by the reset's request id; a transition that there is
+    not has none. `source_outputs`: outputs that inverses read, as `Missing` asked for them.
     """
 
     start: RunStart
@@ -84,4 +85,5 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     lates: tuple[LateSuccess, ...] = ()
     started: frozenset[str] = frozenset()
     origin: Origin | None = None
+    points: Mapping[str, Run] = {}
     source_outputs: Mapping[SourceKey, Any] = {}

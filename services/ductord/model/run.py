@@ -48,7 +48,7 @@ class Node(_Value, frozen=True, kw_only=True):
     budget (A1, A4). `losses`: attempts lost (A4). `logical`: number of the logical attempt, part of the idempotency key; it grows after a
     reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch
     (total time-out). `unknown`: an attempt was taken by a worker and ended without a word of its own, so its effect may exist (C7).
-    `paused`: an operator holds the node. `retry`, `timeouts`: what an operator put in the place of the definition's.
+    `paused`: an operator holds the node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of the definition's.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -65,6 +65,7 @@ class Node(_Value, frozen=True, kw_only=True):
     cancelling: bool = False
     unknown: bool = False
     paused: bool = False
+    preserved: bool = False
     retry: RetryPolicy | None = None
     timeouts: Timeouts | None = None
 

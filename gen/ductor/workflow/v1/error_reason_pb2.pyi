@@ -114,6 +114,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The run has no operation of that name. Code: NOT_FOUND. Metadata: none."""
     ERROR_REASON_TOO_MANY_PENDING_CONTROLS: _ErrorReason.ValueType  # 75
     """The run has too many controls that no tick has judged yet. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
+    ERROR_REASON_RESET_STEP_INVALID: _ErrorReason.ValueType  # 76
+    """The reset cannot keep, preserve or give an input to that step, as the run stands. Code: FAILED_PRECONDITION. Metadata: step_ref, transition_seq."""
     ERROR_REASON_TENANT_REQUIRED: _ErrorReason.ValueType  # 80
     """No tenant was named. Code: INVALID_ARGUMENT. Metadata: none."""
     ERROR_REASON_TENANT_INVALID: _ErrorReason.ValueType  # 81
@@ -246,6 +248,8 @@ ERROR_REASON_OPERATION_NOT_FOUND: ErrorReason.ValueType  # 74
 """The run has no operation of that name. Code: NOT_FOUND. Metadata: none."""
 ERROR_REASON_TOO_MANY_PENDING_CONTROLS: ErrorReason.ValueType  # 75
 """The run has too many controls that no tick has judged yet. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
+ERROR_REASON_RESET_STEP_INVALID: ErrorReason.ValueType  # 76
+"""The reset cannot keep, preserve or give an input to that step, as the run stands. Code: FAILED_PRECONDITION. Metadata: step_ref, transition_seq."""
 ERROR_REASON_TENANT_REQUIRED: ErrorReason.ValueType  # 80
 """No tenant was named. Code: INVALID_ARGUMENT. Metadata: none."""
 ERROR_REASON_TENANT_INVALID: ErrorReason.ValueType  # 81
