@@ -60,7 +60,7 @@ definition:
         y: |
           line
           ${{ bad + }}
-      compensation: {on_failure: [{action: noop:noop}]}
+      compensation: {on_failure: [{action: noop:nop, arg: 1}]}
   edges:
     - {source_ref: a, target_ref: c, type: sucess}
     - {source_ref: c, target_ref: nowhere, type: success}
@@ -81,7 +81,7 @@ definition:
         ("STEP_TYPE_NOT_SUPPORTED", "steps[3].type", 18, 13, "w"),
         ("STEP_NOT_ANCESTOR", "steps[4].args.x", 24, 25, "c"),
         ("EXPRESSION_SYNTAX", "steps[4].args.y", 27, 20, "c"),
-        ("FEATURE_NOT_SUPPORTED", "steps[4].compensation", 28, 7, "c"),
+        ("UNKNOWN_FIELD", "steps[4].compensation.on_failure[0].arg", 28, 54, "c"),
         ("UNKNOWN_EDGE_TYPE", "edges[0].type", 30, 44, None),
         ("DANGLING_EDGE", "edges[1].target_ref", 31, 35, None),
         ("FEATURE_NOT_SUPPORTED", "triggers[0].type", 33, 21, None),
@@ -133,14 +133,13 @@ def test_coded_violations(tree: Any, expected: Any) -> None:
     assert codes(tree) == expected
 
 
-@pytest.mark.parametrize("field", ["compensation", "connection_ref", "connection_ref_mode"])
+@pytest.mark.parametrize("field", ["connection_ref", "connection_ref_mode"])
 def test_later_step_features_are_refused_by_path_l1(field: str) -> None:
     assert codes(definition(step("a", **{field: {"anything": 1}}))) == [("FEATURE_NOT_SUPPORTED", f"steps[0].{field}")]
 
 
 def test_later_definition_features_are_refused_by_path_l1() -> None:
     tree = definition(
-        auto_continue=True,
         schedule={"cron_expression": "* * * * *"},
         triggers=[
             {"id": "e", "type": "event", "patterns": ["x"], "filter": "EVENT.x"},
@@ -150,7 +149,7 @@ def test_later_definition_features_are_refused_by_path_l1() -> None:
     )
     assert sorted(codes(tree)) == [
         ("FEATURE_NOT_SUPPORTED", path)
-        for path in ("auto_continue", "schedule", "triggers[0].type", "triggers[1].type", "triggers[2].input")
+        for path in ("schedule", "triggers[0].type", "triggers[1].type", "triggers[2].input")
     ]
 
 

@@ -93,5 +93,6 @@ def _reads(manifest: Manifest, name: str) -> bool:
     readers: list[Expression | Template | None] = [manifest.output]
     for step in manifest.steps:
         readers += [step.run_if, step.result_expr, step.action.args if step.action else None]
+        readers += [inverse.args for inverse in step.compensation.actions] if step.compensation else []
     readers += [edge.condition for edge in manifest.edges]
     return any(reader is not None and name in reader.names for reader in readers)

@@ -19,6 +19,7 @@ _SETTINGS: Final = (
     "response_checkpoint",
     "input_schema",
     "schedule",
+    "auto_continue",
 )
 
 Tree = dict[str, Any]

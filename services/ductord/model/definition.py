@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, Tier
+from ductord.model.enums import EdgeType, FailPolicy, FailurePolicy, Join, OnError, Tier
 
 DOCUMENT_TYPE: Final = "workflow_definition"
 STEP_REF_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
@@ -23,6 +23,8 @@ CODE_PATTERN: Final = r"^[A-Za-z0-9_.:-]{1,128}$"
 MAX_DURATION_MS: Final = (1 << 31) - 1
 """24.8 days: what the contract's int32 carries, so that no door can say more than another."""
 MAX_ATTEMPTS: Final = 10_000
+MAX_INVERSES: Final = 20
+"""Actions of one block of a compensation: they run one after the other."""
 
 StepRef = Annotated[str, Field(pattern=STEP_REF_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -39,23 +41,35 @@ class _Part(BaseModel):
 
 
 class CompensatingAction(_Part):
-    """One inverse action of a step (ruling C7)."""
+    """One inverse or final action of a step (ruling C7)."""
 
-    action: Annotated[str, Field(pattern=ACTION_PATTERN)]
-    args: dict[str, Any] | None = None
-    retry_max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
-    retry_backoff_ms: DelayMs | None = None
-    timeout_ms: TimeoutMs | None = None
-    queue: Name | None = None
+    action: Annotated[str, Field(pattern=ACTION_PATTERN, description="`provider:action`.")]
+    args: Annotated[dict[str, Any], Field(description="JSON; strings may hold ${{ CEL }} over OUTPUT too.")] | None = (
+        None
+    )
+    retry_max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS, description="Counts the first.")] | None = None
+    retry_backoff_ms: Annotated[DelayMs, Field(description="Doubles with each retry.")] | None = None
+    timeout_ms: Annotated[TimeoutMs, Field(description="Of one attempt.")] | None = None
+    queue: Annotated[Name, Field(description="Queue that a worker polls; the step's own by default.")] | None = None
+
+
+CompensatingActions = Annotated[list[CompensatingAction], Field(max_length=MAX_INVERSES)]
 
 
 class Compensation(_Part):
     """What undoes a step when the run fails or is cancelled, and what always runs last (ruling C7)."""
 
-    on_failure: list[CompensatingAction] | None = None
-    on_cancel: list[CompensatingAction] | None = None
-    final: Annotated[list[CompensatingAction] | None, Field(alias="finally")] = None
-    failure_policy: Annotated[str, Field(max_length=64)] | None = None
+    on_failure: (
+        Annotated[CompensatingActions, Field(description="Undo the step when the run fails or times out.")] | None
+    ) = None
+    on_cancel: Annotated[CompensatingActions, Field(description="Undo it when the run is cancelled.")] | None = None
+    final: Annotated[
+        Annotated[CompensatingActions, Field(description="Run last, whatever the end of the run.")] | None,
+        Field(alias="finally"),
+    ] = None
+    failure_policy: (
+        Annotated[FailurePolicy, Field(strict=False, description="What a failed action here leads to.")] | None
+    ) = None
 
 
 class StepDefinition(_Part):
@@ -87,11 +101,11 @@ class StepDefinition(_Part):
     queue: Annotated[Name, Field(description="Queue that a worker polls; remote workers bring the action.")] | None = (
         None
     )
-    compensation: Compensation | None = None
     action: Annotated[str, Field(pattern=ACTION_PATTERN, description="`provider:action`.")] | None = None
     args: Annotated[dict[str, Any], Field(description="JSON; strings may hold ${{ CEL }}.")] | None = None
     connection_ref: Annotated[str, Field(min_length=1)] | None = None
     connection_ref_mode: Annotated[str, Field(max_length=64)] | None = None
+    compensation: Compensation | None = None
 
 
 class EdgeDefinition(_Part):

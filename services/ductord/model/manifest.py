@@ -13,8 +13,9 @@ from ductord.model.enums import EdgeType, FailPolicy, FailurePolicy, Join, OnErr
 FORMAT_VERSION = 1
 """Version of this JSON shape. A coordinator leaves runs of a newer format alone."""
 
-ENGINE_LEVEL = 1
-"""Level of behaviour a manifest needs. Raised when an engine learns something that an older one would run wrongly."""
+ENGINE_LEVEL = 2
+"""Level of behaviour that this engine has. A manifest says which level it needs: the lowest that runs it rightly, so that it keeps its hash when the
+engine learns more. 1: graphs of actions. 2: compensation and continuing as new."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -88,6 +89,11 @@ class Compensation(_Value, frozen=True, kw_only=True):
     on_cancel: tuple[InverseSpec, ...] = ()
     final: tuple[InverseSpec, ...] = ()
     failure_policy: FailurePolicy = FailurePolicy.MANUAL_REPAIR
+
+    @property
+    def actions(self) -> tuple[InverseSpec, ...]:
+        """Those of all blocks."""
+        return (*self.on_failure, *self.on_cancel, *self.final)
 
 
 class Step(_Value, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ class CreateWorkflowDefinitionRequest(_message.Message):
     RUN_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    AUTO_CONTINUE_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
     family_slug: _builtins.str
     """The family's stable name, matching `[a-z0-9][a-z0-9_-]{0,127}`."""
@@ -67,6 +68,8 @@ class CreateWorkflowDefinitionRequest(_message.Message):
     """The longest time in milliseconds that a run may take."""
     tier: _common_pb2.Tier.ValueType
     """The weight class of the run's tasks."""
+    auto_continue: _builtins.bool
+    """Whether a run whose history grows too long may continue as new by itself, from the entrypoints."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
     @_builtins.property
@@ -127,12 +130,15 @@ class CreateWorkflowDefinitionRequest(_message.Message):
         run_timeout_ms: _builtins.int | None = ...,
         tier: _common_pb2.Tier.ValueType = ...,
         schedule: _definition_pb2.ScheduleDefinition | None = ...,
+        auto_continue: _builtins.bool | None = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "description", b"description", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "title", b"title", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "auto_continue", b"auto_continue", "description", b"description", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "title", b"title", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "checkpoints", b"checkpoints", "description", b"description", "edges", b"edges", "fail_policy", b"fail_policy", "family_slug", b"family_slug", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "payload_format", b"payload_format", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "steps", b"steps", "tags", b"tags", "tier", b"tier", "title", b"title", "triggers", b"triggers", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_description", b"_description", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "_title", b"_title", "_variables_json", b"_variables_json", "auto_continue", b"auto_continue", "checkpoints", b"checkpoints", "description", b"description", "edges", b"edges", "fail_policy", b"fail_policy", "family_slug", b"family_slug", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "payload_format", b"payload_format", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "steps", b"steps", "tags", b"tags", "tier", b"tier", "title", b"title", "triggers", b"triggers", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__auto_continue: _TypeAlias = _typing.Literal["auto_continue"]  # noqa: Y015
+    _WhichOneofArgType__auto_continue: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue"]  # noqa: Y015
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
     _WhichOneofReturnType__input_schema_json: _TypeAlias = _typing.Literal["input_schema_json"]  # noqa: Y015
@@ -147,6 +153,8 @@ class CreateWorkflowDefinitionRequest(_message.Message):
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
     _WhichOneofReturnType__variables_json: _TypeAlias = _typing.Literal["variables_json"]  # noqa: Y015
     _WhichOneofArgType__variables_json: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_continue) -> _WhichOneofReturnType__auto_continue | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
     @_typing.overload
@@ -875,6 +883,7 @@ class SetSettingsOperation(_message.Message):
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     INPUT_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    AUTO_CONTINUE_FIELD_NUMBER: _builtins.int
     CLEAR_FIELDS_FIELD_NUMBER: _builtins.int
     output_json: _builtins.str
     """The exact twin of output as JSON text; at most one of the two is given."""
@@ -888,6 +897,8 @@ class SetSettingsOperation(_message.Message):
     """The new checkpoint that a waiting trigger waits for."""
     input_schema_json: _builtins.str
     """The exact twin of input_schema as JSON text; at most one of the two is given."""
+    auto_continue: _builtins.bool
+    """Whether a run whose history grows too long may continue as new by itself, from the entrypoints."""
     @_builtins.property
     def output(self) -> _struct_pb2.Value:
         """The new output of a run."""
@@ -916,12 +927,15 @@ class SetSettingsOperation(_message.Message):
         input_schema: _struct_pb2.Struct | None = ...,
         input_schema_json: _builtins.str | None = ...,
         schedule: _definition_pb2.ScheduleDefinition | None = ...,
+        auto_continue: _builtins.bool | None = ...,
         clear_fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "auto_continue", b"auto_continue", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "clear_fields", b"clear_fields", "fail_policy", b"fail_policy", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue", "_input_schema_json", b"_input_schema_json", "_output_json", b"_output_json", "_response_checkpoint", b"_response_checkpoint", "_run_timeout_ms", b"_run_timeout_ms", "auto_continue", b"auto_continue", "clear_fields", b"clear_fields", "fail_policy", b"fail_policy", "input_schema", b"input_schema", "input_schema_json", b"input_schema_json", "output", b"output", "output_json", b"output_json", "response_checkpoint", b"response_checkpoint", "run_timeout_ms", b"run_timeout_ms", "schedule", b"schedule", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__auto_continue: _TypeAlias = _typing.Literal["auto_continue"]  # noqa: Y015
+    _WhichOneofArgType__auto_continue: _TypeAlias = _typing.Literal["_auto_continue", b"_auto_continue"]  # noqa: Y015
     _WhichOneofReturnType__input_schema_json: _TypeAlias = _typing.Literal["input_schema_json"]  # noqa: Y015
     _WhichOneofArgType__input_schema_json: _TypeAlias = _typing.Literal["_input_schema_json", b"_input_schema_json"]  # noqa: Y015
     _WhichOneofReturnType__output_json: _TypeAlias = _typing.Literal["output_json"]  # noqa: Y015
@@ -930,6 +944,8 @@ class SetSettingsOperation(_message.Message):
     _WhichOneofArgType__response_checkpoint: _TypeAlias = _typing.Literal["_response_checkpoint", b"_response_checkpoint"]  # noqa: Y015
     _WhichOneofReturnType__run_timeout_ms: _TypeAlias = _typing.Literal["run_timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__run_timeout_ms: _TypeAlias = _typing.Literal["_run_timeout_ms", b"_run_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__auto_continue) -> _WhichOneofReturnType__auto_continue | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_schema_json) -> _WhichOneofReturnType__input_schema_json | None: ...
     @_typing.overload

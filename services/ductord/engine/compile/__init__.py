@@ -13,6 +13,7 @@ import msgspec
 
 from ductord.engine.compile.arguments import judge_action
 from ductord.engine.compile.assemble import assemble
+from ductord.engine.compile.compensations import MAX_COMPENSATING_ACTIONS, judge_compensations
 from ductord.engine.compile.features import judge_triggers
 from ductord.engine.compile.findings import Findings
 from ductord.engine.compile.network import resolve
@@ -24,7 +25,14 @@ from ductord.model.canonical import canonical
 from ductord.model.errors import Violation
 from ductord.model.manifest import Manifest
 
-__all__ = ["MAX_EDGES", "MAX_STEPS", "CompileResult", "compile_definition", "manifest_hash"]
+__all__ = [
+    "MAX_COMPENSATING_ACTIONS",
+    "MAX_EDGES",
+    "MAX_STEPS",
+    "CompileResult",
+    "compile_definition",
+    "manifest_hash",
+]
 
 
 class CompileResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +71,7 @@ def compile_definition(
     judge_rules(definition, shaped, network, findings)
     for number, step in zip(shaped.numbers["steps"], definition.steps, strict=True):
         judge_action(step, number, actions, findings)
+    judge_compensations(definition, shaped.numbers["steps"], actions, findings)
     manifest = assemble(definition, shaped, network, findings)
     written = (
         definition.model_dump(mode="json", exclude_unset=True, exclude_none=True, by_alias=True)

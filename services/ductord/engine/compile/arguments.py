@@ -1,4 +1,4 @@
-"""An action step's action and args against the catalog (contract: Actions).
+"""Actions and their args against the catalog, of steps and of their compensations (contract: Actions).
 
 Args are checked as far as they are known: what a template will fill in is left to the worker, the rest is judged at publish.
 """
@@ -34,21 +34,27 @@ def judge_action(step: StepDefinition, number: int, actions: ActionCatalog, find
     if step.action is None:
         findings.add("MISSING_FIELD", "`action` is missing", (*path, "action"))
         return
-    info = actions.get(step.action)
+    judge_call(step.action, step.args, step.queue, path, actions, findings)
+
+
+def judge_call(
+    action: str, args: dict[str, Any] | None, queue: str | None, path: Path, actions: ActionCatalog, findings: Findings
+) -> None:
+    """Report an action at `path` that nobody brings, and args that its schema refuses. `queue`: the written one, whose workers bring what is not built in."""
+    info = actions.get(action)
     if info is None:
-        if step.queue is None:
-            hint = suggestion(step.action, actions) or "; an action of remote workers needs the `queue` that they poll"
-            message = f"no action is named `{step.action}`{hint}"
-            findings.add("UNKNOWN_ACTION", message, (*path, "action"))
+        if queue is None:
+            hint = suggestion(action, actions) or "; an action of remote workers needs the `queue` that they poll"
+            findings.add("UNKNOWN_ACTION", f"no action is named `{action}`{hint}", (*path, "action"))
         return
-    args: dict[str, Any] = step.args or {}
-    rendered_later = _dynamic(args, "")
-    for fault in Schema(dict(info.args)).faults(args):
+    written: dict[str, Any] = args or {}
+    rendered_later = _dynamic(written, "")
+    for fault in Schema(dict(info.args)).faults(written):
         if fault.path in rendered_later:
             continue
         if fault.keyword in _ABOUT_WHAT_IS_BELOW and any(later.startswith(fault.path) for later in rendered_later):
             continue
-        message = f"{fault.message} (`{step.action}`, {fault.path or 'args'})"
+        message = f"{fault.message} (`{action}`, {fault.path or 'args'})"
         findings.add("INVALID_ACTION_ARGS", message, (*path, "args", *path_of(fault.path)))
 
 

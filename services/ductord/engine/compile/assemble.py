@@ -6,6 +6,7 @@ definition gives the same manifest.
 
 from typing import TypeVar
 
+from ductord.engine.compile import compensations
 from ductord.engine.compile.findings import Findings, path_of
 from ductord.engine.compile.network import Link, Network
 from ductord.engine.compile.shape import Shaped
@@ -14,7 +15,6 @@ from ductord.engine.expressions import Site
 from ductord.model.definition import Definition, StepDefinition
 from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, StepType, Tier
 from ductord.model.manifest import (
-    ENGINE_LEVEL,
     FORMAT_VERSION,
     ActionSpec,
     Checkpoint,
@@ -49,7 +49,7 @@ def assemble(definition: Definition, shaped: Shaped, network: Network, findings:
         return None
     return Manifest(
         format_version=FORMAT_VERSION,
-        engine_level=ENGINE_LEVEL,
+        engine_level=_engine_level(definition, steps),
         family_slug=definition.family_slug,
         title=definition.title or "",
         steps=steps,
@@ -62,6 +62,7 @@ def assemble(definition: Definition, shaped: Shaped, network: Network, findings:
         fail_policy=definition.fail_policy or FailPolicy.FAIL_FAST,
         run_timeout_ms=definition.run_timeout_ms,
         tier=definition.tier or Tier.STANDARD,
+        auto_continue=bool(definition.auto_continue),
         manual_start=not definition.triggers or any(trigger.type == "manual" for trigger in definition.triggers),
         input_schema=definition.input_schema,
     )
@@ -110,6 +111,7 @@ class _Builder:
             incoming=tuple(self._edge_index[link.number] for link in network.incoming[position]),
             outgoing=tuple(self._edge_index[link.number] for link in outgoing),
             action=action,
+            compensation=compensations.compiled(written, (*path, "compensation"), self._texts, before),
         )
 
     def edge(self, link: Link) -> Edge:
@@ -138,6 +140,11 @@ class _Builder:
             )
             for checkpoint in self._definition.checkpoints or ()
         )
+
+
+def _engine_level(definition: Definition, steps: tuple[Step, ...]) -> int:
+    """The lowest level of behaviour that runs the definition rightly."""
+    return 2 if definition.auto_continue or any(step.compensation is not None for step in steps) else 1
 
 
 def _on_error(outgoing: list[Link]) -> OnError:

@@ -11,8 +11,8 @@ from ductord.engine.positions import Path
 from ductord.model.definition import Definition
 
 LATER: Final[Mapping[str, tuple[str, ...]]] = {
-    "": ("auto_continue", "schedule"),
-    "steps": ("compensation", "connection_ref", "connection_ref_mode"),
+    "": ("schedule",),
+    "steps": ("connection_ref", "connection_ref_mode"),
     "triggers": ("filter", "input", "tier"),
 }
 """Fields by the list whose items have them; those of the definition itself under the empty name."""

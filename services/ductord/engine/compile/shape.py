@@ -17,6 +17,7 @@ from ductord.engine.suggest import suggestion
 from ductord.model import jsonvalue
 from ductord.model.definition import (
     CheckpointDefinition,
+    CompensatingAction,
     Compensation,
     Definition,
     EdgeDefinition,
@@ -205,7 +206,7 @@ def _fields_at(loc: Path) -> list[str]:
         return _names(_LISTS[str(loc[0])])
     if loc[-1] == "schedule":
         return _names(ScheduleDefinition)
-    return _names(Compensation)
+    return _names(CompensatingAction if isinstance(loc[-1], int) else Compensation)
 
 
 def _names(model: type[BaseModel]) -> list[str]:

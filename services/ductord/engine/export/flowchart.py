@@ -3,7 +3,7 @@
 from typing import Final
 
 from ductord.model.enums import EdgeType, Join
-from ductord.model.manifest import Edge, Manifest, Step
+from ductord.model.manifest import Compensation, Edge, InverseSpec, Manifest, Step
 
 _MAX_LABEL: Final = 60
 
@@ -25,7 +25,17 @@ def _label(step: Step) -> str:
         parts.append(f"if {_escaped(step.run_if.source)}")
     if step.join is Join.ANY:
         parts.append("join any")
+    if step.compensation is not None:
+        parts.append(", ".join(f"{mark} {len(block)}" for mark, block in _marked(step.compensation) if block))
     return "<br/>".join(parts)
+
+
+def _marked(compensation: Compensation) -> tuple[tuple[str, tuple[InverseSpec, ...]], ...]:
+    return (
+        ("on_failure", compensation.on_failure),
+        ("on_cancel", compensation.on_cancel),
+        ("finally", compensation.final),
+    )
 
 
 def _arrow(edge: Edge) -> str:
