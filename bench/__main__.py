@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from bench import floor, limit, load
+from bench import floor, generations, limit, load
 from ductord.db.embedded import EmbeddedPostgres
 from tests.support.stack import running_stack
 
@@ -52,6 +52,7 @@ async def _figures(quick: bool) -> dict[str, Any]:
             "cpu_us_per_step": ten["cpu_us_per_step"],
             "engine_cpu_us_per_step": round(sum(v for k, v in ten["cpu_us_per_step"].items() if k != "postgres"), 1),
             "memory_mb": one["memory_mb"],
+            "generations": await generations.loop(stack, generations=300 if quick else 1000),
             "ten_step_runs": ten,
             "one_step_runs": one,
         }
@@ -78,6 +79,7 @@ def _table(figures: dict[str, Any]) -> str:
             "engine CPU per step, µs",
             f"{figures['engine_cpu_us_per_step']}  " + ", ".join(f"{k} {v}" for k, v in cpu.items()),
         ),
+        ("continue-as-new generations, first against last 100", figures["generations"]),
         ("memory, MB", ", ".join(f"{k} {v}" for k, v in figures["memory_mb"].items())),
     ]
     width = max(len(name) for name, _ in rows)
