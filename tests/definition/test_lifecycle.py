@@ -106,11 +106,12 @@ async def test_publish_freezes_a_version_and_leaves_a_fresh_draft(definitions: D
         (2, second.manifest_hash),
     ]
     assert json.loads(stored[0][2])["family_slug"] == "order"
-    first_act, second_act = await rows.audit("actor, action, target, reason, request_id, detail::text")
+    first_act, second_act = await rows.audit("actor, action, target, reason, outcome, request_id, detail::text")
     call = answer.metadata.request_id
-    assert first_act[:5] == ("anonymous", "publish", f"version:{first.id}", "go live", call)
-    assert json.loads(first_act[5])["version"] == 1
-    assert second_act[:4] == ("anonymous", "publish", f"version:{second.id}", "")
+    assert first_act[:6] == ("anonymous", "publish", f"definition:{draft.id}", "go live", "applied", call)
+    detail = json.loads(first_act[6])
+    assert (detail["version"], detail["version_id"]) == (1, first.id)
+    assert second_act[:4] == ("anonymous", "publish", f"definition:{draft.id}", "")
 
 
 async def test_a_version_id_pins_that_version_and_is_never_edited(definitions: Definitions, rows: Rows) -> None:
@@ -161,8 +162,11 @@ async def test_archive_retires_the_current_version_or_the_one_named(definitions:
     third = (await definitions.publish(draft.id)).published
     assert third.version == 3
     assert (await definitions.get(draft.id, view=pb.DEFINITION_VIEW_PUBLISHED)).id == third.id
-    acts = [act for act in await rows.audit("action, target, reason") if act[0] == "archive"]
-    assert acts == [("archive", f"version:{second.id}", "wrong"), ("archive", f"version:{first.id}", "")]
+    acts = await rows.audit("action, target, reason, outcome, detail ->> 'version_id'")
+    target = f"definition:{draft.id}"
+    assert [act[1:] for act in acts if act[0] == "archive"] == [
+        (target, "wrong", "applied", second.id), (target, "", "applied", first.id),
+    ]  # fmt: skip
 
 
 async def test_a_deleted_draft_leaves_the_id_and_the_versions(definitions: Definitions, rows: Rows) -> None:

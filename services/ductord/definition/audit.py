@@ -1,4 +1,4 @@
-"""Who and why (ruling C8): one row per publish, archive and deletion, in the transaction that does it."""
+"""Who and why (ruling C8): one row per publish, archive and deletion, in the transaction that does it. What it was done to is the family; the version is detail."""
 
 import asyncpg
 import msgspec
@@ -19,14 +19,14 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
 
     async def write(
-        self, db: asyncpg.Connection, tenant_id: str, action: str, target: str, **detail: str | int
+        self, db: asyncpg.Connection, tenant_id: str, action: str, definition_id: str, **detail: str | int
     ) -> None:
-        """Write it down. `target` is `kind:id`."""
+        """Write it down."""
         entry = store.AuditEntry(
             audit_id=new_id(),
             actor=self.actor,
             action=action,
-            target=target,
+            target=f"definition:{definition_id}",
             reason=self.reason,
             request_id=self.request_id,
             detail=detail,

@@ -81,7 +81,7 @@ async def delete(pool: asyncpg.Pool, tenant_id: str, any_id: str, expected: int 
             db,
             tenant_id,
             "delete_draft",
-            f"definition:{draft.definition_id}",
+            draft.definition_id,
             family_slug=draft.family_slug,
             draft_revision=draft.draft_revision,
         )
