@@ -22,6 +22,10 @@ def named(**fields: Any) -> dict[str, Any]:
     return {"family_slug": "new", **fields}
 
 
+def undone(**compensation: Any) -> dict[str, Any]:
+    return named(steps=[step(compensation=compensation)])
+
+
 def nested(depth: int) -> Any:
     return [nested(depth - 1)] if depth else 1
 
@@ -53,6 +57,12 @@ INVALID_DRAFTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "variable with a blank": (named(variables={"a b": 1}), "INVALID_NAME", 'variables["a b"]'),
     "501 steps": (named(steps=[step(ref=f"s{i}") for i in range(501)]), "MAX_STEP_COUNT_EXCEEDED", "steps"),
     "5,001 edges": (named(edges=[{"source_ref": "a", "target_ref": "b", "type": "done"}] * 5_001), "MAX_EDGE_COUNT_EXCEEDED", "edges"),
+    "21 inverses": (undone(on_failure=[{"action": "noop:noop"}] * 21), "INVALID_LENGTH", "steps[0].compensation.on_failure"),
+    "inverse without provider": (undone(on_cancel=[{"action": "noop"}]), "INVALID_NAME", "steps[0].compensation.on_cancel[0].action"),
+    "inverse without time": (undone(on_cancel=[{"action": "noop:noop", "timeout_ms": 0}]), "OUT_OF_RANGE", "steps[0].compensation.on_cancel[0].timeout_ms"),
+    "inverse args too deep in all": (
+        undone(on_cancel=[{"action": "noop:noop", "args": {"x": nested(26)}}]), "PAYLOAD_TOO_DEEP", "steps[0].compensation.on_cancel[0].args.x" + "[0]" * 24,
+    ),
     "args too deep in all": (named(steps=[step(args={"x": nested(29)})]), "PAYLOAD_TOO_DEEP", "steps[0].args.x" + "[0]" * 27),
 }  # fmt: skip
 

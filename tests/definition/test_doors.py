@@ -52,6 +52,22 @@ def everything() -> dict[str, Any]:
                 "queue": "mine",
                 "action": "remote:action",
                 "args": {"n": 1, "half": 0.5, "text": "5.0", "null": None, "z": {"b": 1, "a": [True, "${{ TRIGGER.payload.x }}"]}},
+                "compensation": {
+                    "on_failure": [
+                        {
+                            "action": "remote:undo",
+                            "args": {"of": "${{ OUTPUT.n }}", "half": 0.5, "null": None},
+                            "retry_max_attempts": 5,
+                            "retry_backoff_ms": 20,
+                            "timeout_ms": 3_000,
+                            "queue": "undoing",
+                        },
+                        {"action": "core:echo"},
+                    ],
+                    "on_cancel": [{"action": "remote:undo", "args": {}}],
+                    "finally": [{"action": "core:echo", "args": {"deep": [{"run": "${{ RUN.id }}"}]}}],
+                    "failure_policy": "fail_compensation",
+                },
             },
             {"ref": "yes", "type": "action", "action": "noop:noop", "args": {}},
             {"ref": "no", "type": "action", "action": "noop:noop"},
@@ -68,6 +84,7 @@ def everything() -> dict[str, Any]:
         "fail_policy": "run_all",
         "run_timeout_ms": 100_000,
         "tier": "bulk",
+        "auto_continue": True,
     }  # fmt: skip
 
 
@@ -153,7 +170,7 @@ async def _edited_into(definitions: Definitions, definition_id: str, definition:
     convert.fill(request.operations.add().set_triggers, {"triggers": definition["triggers"]})
     convert.fill(request.operations.add().set_checkpoints, {"checkpoints": definition["checkpoints"]})
     convert.fill(request.operations.add().set_variables, {"variables": definition["variables"]})
-    names = ("output", "fail_policy", "run_timeout_ms", "tier", "response_checkpoint", "input_schema")
+    names = ("output", "fail_policy", "run_timeout_ms", "tier", "response_checkpoint", "input_schema", "auto_continue")
     convert.fill(
         request.operations.add().set_settings, {name: definition[name] for name in names if name in definition}
     )

@@ -81,7 +81,7 @@ async def test_a_broken_file_is_reported_and_the_others_load(definitions: Defini
         "d-unknown.yaml",
         f"type: workflow_definition\ndefinition:\n  family_slug: unknown\n  stepps: []\n  steps: [{STEP}]\n",
     )
-    write(tmp_path, "e-later.yaml", order("later", auto_continue=True))
+    write(tmp_path, "e-later.yaml", order("later", schedule={"cron_expression": "* * * * *"}))
     write(tmp_path, "f-long.yaml", order("long", run_timeout_ms=3_000_000_000))
     write(tmp_path, "g-large.yaml", "# " + "x" * (1 << 20))
     (tmp_path / "h-bytes.yaml").write_bytes(b"\xff\xfe")
@@ -108,7 +108,7 @@ async def test_a_broken_file_is_reported_and_the_others_load(definitions: Defini
         "UNKNOWN_FIELD",
         4,
     )
-    assert loaded["e-later.yaml"].violations[0].path == "auto_continue"
+    assert loaded["e-later.yaml"].violations[0].path == "schedule"
     assert "run_timeout_ms" in loaded["f-long.yaml"].message or loaded["f-long.yaml"].violations
     assert "family_slug" in [v.path for v in loaded["i-no-slug.yaml"].violations]
     assert "j-twin-2.yaml" in loaded["j-twin-1.yaml"].message
