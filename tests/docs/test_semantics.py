@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from ductord.dispatch import requests
 from ductord.engine import document, draft_ops, yamltext
-from ductord.engine.compile import MAX_EDGES, MAX_STEPS
+from ductord.engine.compile import MAX_COMPENSATING_ACTIONS, MAX_EDGES, MAX_STEPS
 from ductord.engine.expressions import meter, results
 from ductord.engine.expressions.check import MAX_NESTING, MAX_SOURCE_CHARS
 from ductord.engine.limits import LIMITS
@@ -44,6 +44,8 @@ LIMITS_TABLE = {
     "a definition's document": document.MAX_DOCUMENT_BYTES,
     "steps of a definition": MAX_STEPS,
     "edges of a definition": MAX_EDGES,
+    "actions of one block of a compensation": definition.MAX_INVERSES,
+    "compensating actions of a definition": MAX_COMPENSATING_ACTIONS,
     "values of a YAML document, aliases expanded": yamltext.MAX_NODES,
     "characters of an expression": MAX_SOURCE_CHARS,
     "comprehensions inside each other": MAX_NESTING,
