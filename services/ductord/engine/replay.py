@@ -1,0 +1,241 @@
+"""Replay: decide a recorded run again with today's engine, and name the first transition that would come out differently.
+
+A recording says which facts there were, not which tick was told of which: a transition's own events name the reports and controls that it was decided
+from, timers follow from the effects of the decisions before, and everything else (late reports, rejected controls) changes no history. What a reset run
+adopted is folded, not decided: its source decided it. Pure: never looks at a clock, a row or a socket.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ductord.engine.decide import decide
+from ductord.engine.evolve import fold
+from ductord.engine.expressions import Programs, programs_for
+from ductord.engine.limits import Limits
+from ductord.model.control import Control
+from ductord.model.decision import Decision, Missing
+from ductord.model.effects import ClearTimers, SetTimer, SettleControl
+from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
+from ductord.model.events import AttemptEnded, Event, InverseRegistered, RunStopping
+from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
+from ductord.model.recording import AttemptLine, Recording, TransitionLine
+from ductord.model.run import Run
+
+_Key = tuple[str, TaskKind, int, int]
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The first transition that today's engine decides otherwise. `expected`: its recorded events. `found`: today's. `error`: today's engine raised instead, or
+    asked for what the recording does not hold."""
+
+    seq: int
+    at: datetime
+    expected: tuple[Event, ...]
+    found: tuple[Event, ...] = ()
+    error: str = ""
+
+
+class ReplayError(Exception):
+    """The recording does not hold what its own history names."""
+
+
+def replay(recording: Recording) -> Difference | None:
+    """Decide every transition of the recording again; None when all come out as recorded. Raises `ReplayError` for a recording with gaps."""
+    stage = _Stage(recording)
+    for line in recording.transitions:
+        if line.seq <= recording.run.start.reset_from_seq:
+            continue
+        difference = stage.decide(line)
+        if difference is not None:
+            return difference
+    return None
+
+
+class _Stage:
+    """A run being replayed: its state, the timers that are set, the controls that are settled."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._start = recording.run.start
+        self._manifest = recording.run.manifest
+        self._programs: Programs = programs_for(self._manifest)
+        self._limits = msgspec.convert(recording.run.limits, Limits)
+        self._attempts: dict[_Key, AttemptLine] = {
+            (a.step_ref, a.kind, a.item_index, a.attempt): a for a in recording.attempts
+        }
+        self._sources: dict[SourceKey, Any] = {
+            (s.run_id, s.step_ref, s.item_index, s.attempt): s.output for s in recording.sources
+        }
+        self._refs = {step.ref: index for index, step in enumerate(self._manifest.steps)}
+        self._origin = self._folded(self._start.reset_from_seq) if self._start.reset_from_seq else None
+        self._run: Run | None = None
+        self._timers: dict[tuple[TimerKind, str, int], datetime] = {}
+        self._settled: set[str] = set()
+
+    def decide(self, line: TransitionLine) -> Difference | None:
+        """Decide one transition again, and go on from it if it came out as recorded."""
+        expected_seq = (self._run.seq if self._run is not None else self._start.reset_from_seq) + 1
+        if line.seq != expected_seq:
+            raise ReplayError(f"transition {expected_seq} is not in the recording")
+        try:
+            decision = self._decided(line)
+        except ReplayError:
+            raise
+        except Exception as error:  # whatever an engine raises in a tick is the difference
+            return Difference(seq=line.seq, at=line.at, expected=line.events, error=f"{type(error).__name__}: {error}")
+        if decision.events != line.events:
+            return Difference(seq=line.seq, at=line.at, expected=line.events, found=decision.events)
+        self._run = decision.run
+        self._carry_out(decision)
+        return None
+
+    def _decided(self, line: TransitionLine) -> Decision:
+        reports = tuple(self._reports(line))
+        timers = tuple(self._due(line.at))
+        controls = tuple(self._controls(line))
+        outputs = {r.step_ref: self._attempts[_key(r)].output for r in reports if r.output and r.kind is TaskKind.STEP}
+        sources: dict[SourceKey, Any] = {}
+        while True:
+            inbox = Inbox(
+                start=self._start,
+                reports=reports,
+                timers=timers,
+                outputs=outputs,
+                controls=controls,
+                lates=tuple(self._lates(line)),
+                started=self._started(line.at) if timers or controls else frozenset(),
+                origin=Origin(run=self._origin) if self._origin is not None and self._run is None else None,
+                points=self._points(controls),
+                source_outputs=sources,
+            )
+            decision = decide(self._manifest, self._programs, self._run, inbox, line.at, self._limits)
+            if not isinstance(decision, Missing):
+                return decision
+            new, wanted = decision.steps - outputs.keys(), decision.sources - sources.keys()
+            if not new and not wanted:
+                raise RuntimeError("decide asks for outputs that it was given")
+            outputs |= {ref: self._output(ref, reports) for ref in new}
+            sources |= {key: self._source(key) for key in wanted}
+
+    def _reports(self, line: TransitionLine) -> Iterator[AttemptReport]:
+        """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them."""
+        told: list[AttemptReport] = []
+        for event in line.events:
+            if not isinstance(event, AttemptEnded):
+                continue
+            row = self._attempts.get((event.step_ref, event.kind, event.item_index, event.attempt))
+            if row is None:
+                raise ReplayError(f"attempt {event.attempt} of {event.step_ref} is not in the recording")
+            if row.outcome is event.outcome and row.report_time is not None and row.report_time <= line.at:
+                told.append(_report(row, row.outcome, row.report_time))
+        yield from sorted(told, key=lambda r: (r.report_time, r.step_ref, r.item_index, r.kind, r.attempt))
+
+    def _lates(self, line: TransitionLine) -> Iterator[LateSuccess]:
+        for event in line.events:
+            if not isinstance(event, InverseRegistered) or not event.late:
+                continue
+            row = self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt))
+            if row is None or row.late_time is None or row.late_reference is None:
+                raise ReplayError(f"the late success of {event.step_ref}#{event.attempt} is not in the recording")
+            yield LateSuccess(
+                step_ref=row.step_ref,
+                attempt=row.attempt,
+                idempotency_key=row.idempotency_key,
+                report_time=row.late_time,
+                output=row.late_reference,
+                kind=row.kind,
+                item_index=row.item_index,
+            )
+
+    def _controls(self, line: TransitionLine) -> Iterator[Control]:
+        """The controls that the tick was told of: which it settled, which its events name, and the continuation that waits for the run's end."""
+        named = {getattr(event, "request_id", "") for event in line.events}
+        for stop in (e.stop for e in line.events if isinstance(e, RunStopping)):
+            named |= {stop.request_id, stop.continuation.request_id if stop.continuation is not None else ""}
+        if self._run is not None and self._run.stop is not None and self._run.stop.continuation is not None:
+            named.add(self._run.stop.continuation.request_id)
+        for known in self._recording.controls:
+            name = known.control.request_id
+            if name not in self._settled and (name in named or known.settle_time == line.at):
+                yield known.control
+
+    def _due(self, at: datetime) -> Iterator[TimerDue]:
+        for (kind, ref, item), due in sorted(self._timers.items(), key=lambda timer: (timer[1], timer[0])):
+            if due <= at:
+                yield TimerDue(kind=kind, step_ref=ref, item_index=item, due_time=due)
+
+    def _started(self, at: datetime) -> frozenset[str]:
+        """Steps whose open attempt a worker had taken by then."""
+        if self._run is None:
+            return frozenset()
+        nodes = zip(self._manifest.steps, self._run.nodes, strict=True)
+        latest = (self._attempts.get((step.ref, TaskKind.STEP, -1, node.attempt)) for step, node in nodes)
+        return frozenset(a.step_ref for a in latest if a is not None and a.start_time and a.start_time <= at)
+
+    def _points(self, controls: tuple[Control, ...]) -> dict[str, Run]:
+        seq = self._run.seq if self._run is not None else 0
+        resets = (c for c in controls if c.verb is Verb.RESET and 1 <= c.body.seq <= seq)
+        return {c.request_id: self._folded(c.body.seq) for c in resets}
+
+    def _folded(self, seq: int) -> Run:
+        prefix = [(line.at, line.events) for line in self._recording.transitions if line.seq <= seq]
+        if len(prefix) != seq:
+            raise ReplayError(f"of the first {seq} transitions the recording has {len(prefix)}")
+        return fold(self._manifest, self._start.run_id, prefix)
+
+    def _output(self, ref: str, reports: tuple[AttemptReport, ...]) -> Any:
+        """The output of a step that has one, or that is about to by a report or by a reset."""
+        run = self._run or self._origin
+        node = run.nodes[self._refs[ref]] if run is not None else None
+        reference = node.output if node is not None else None
+        reference = reference or self._start.preserved.get(ref)
+        row = self._attempts.get((ref, TaskKind.STEP, -1, reference.attempt)) if reference is not None else None
+        if row is None:
+            raise ReplayError(f"the output of {ref} is not in the recording")
+        return row.output
+
+    def _source(self, key: SourceKey) -> Any:
+        run_id, ref, item, attempt = key
+        if key in self._sources:
+            return self._sources[key]
+        row = self._attempts.get((ref, TaskKind.STEP, item, attempt)) if run_id == self._start.run_id else None
+        if row is None:
+            raise ReplayError(f"the output of {ref}#{attempt} is not in the recording")
+        return row.output if row.reference is not None else row.late_output
+
+    def _carry_out(self, decision: Decision) -> None:
+        """Keep the timers as the commit would: it clears before it sets."""
+        for effect in decision.effects:
+            if isinstance(effect, ClearTimers):
+                whole = not effect.step_ref and effect.kind is None
+                for kind, ref, item in list(self._timers):
+                    if whole or (ref == effect.step_ref and effect.kind in (None, kind)):
+                        del self._timers[kind, ref, item]
+            elif isinstance(effect, SettleControl):
+                self._settled.add(effect.request_id)
+        for effect in decision.effects:
+            if isinstance(effect, SetTimer):
+                self._timers[effect.kind, effect.step_ref, effect.item_index] = effect.due_time
+
+
+def _report(row: AttemptLine, outcome: Outcome, report_time: datetime) -> AttemptReport:
+    return AttemptReport(
+        step_ref=row.step_ref,
+        attempt=row.attempt,
+        outcome=outcome,
+        report_time=report_time,
+        kind=row.kind,
+        item_index=row.item_index,
+        start_time=row.start_time,
+        output=row.reference,
+        fault=row.fault,
+        non_retryable=row.non_retryable,
+        retry_after_ms=row.retry_after_ms,
+    )
+
+
+def _key(report: AttemptReport) -> _Key:
+    return (report.step_ref, report.kind, report.item_index, report.attempt)
