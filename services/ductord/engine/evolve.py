@@ -51,6 +51,7 @@ OPEN, TAKEN, DEAD_SKIP, DEAD_FAILURE = (ord(c) for c in "?TSF")
 _ERRED = (NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR)
 _SILENT = (Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT, Outcome.LOST, Outcome.REVOKED)
 """How an attempt ends of which nobody knows whether it acted, if a worker had taken it (C7)."""
+_RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _OPEN_STATUS = (RunStatus.RUNNING, RunStatus.PAUSED)
 
 
@@ -177,9 +178,10 @@ class Working:
             node,
             failures=node.failures + event.spent,
             losses=node.losses + (event.outcome is Outcome.LOST),
+            returned=node.returned + (event.outcome in _RETURNED),
             due_time=None,
             fault=event.fault or node.fault,
-            unknown=node.unknown or (event.started and event.outcome in _SILENT),
+            unknown=_unknown(node, event),
         )
 
     def _node_ended(self, event: NodeEnded, at: datetime) -> None:
@@ -230,7 +232,7 @@ class Working:
         self.nodes[index] = Node(
             attempt=node.attempt,
             logical=node.logical,
-            unknown=node.unknown,
+            doubts=(*node.doubts, *node.unknown),
             paused=node.paused,
             preserved=node.preserved,
             retry=node.retry,
@@ -290,7 +292,7 @@ class Working:
         saga = Saga(registered=event.inverses) if event.inverses else NO_SAGA
         self.run = replace(self.run, status=RunStatus.RUNNING, warned=False, start_time=at, saga=saga)
         for index, node in enumerate(self.nodes):
-            self.nodes[index] = replace(node, paused=False, unknown=False)
+            self.nodes[index] = replace(node, paused=False, unknown=(), doubts=())
             if not node.status.terminal:
                 self._renew(index)
         self._changed_nodes = True
@@ -329,6 +331,15 @@ class Working:
             close_reason=event.close_reason,
             continued_to_run_id=event.continued_to_run_id,
         )
+
+
+def _unknown(node: Node, event: AttemptEnded) -> tuple[int, ...]:
+    """The logical attempts of a node of which nobody knows whether they acted. A success settles it: the others' keys were its key, or were reported on."""
+    if event.outcome is Outcome.SUCCEEDED:
+        return ()
+    if event.started and event.outcome in _SILENT and node.logical not in node.unknown:
+        return (*node.unknown, node.logical)
+    return node.unknown
 
 
 def bare_run(run_id: str) -> Run:

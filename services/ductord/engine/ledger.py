@@ -1,12 +1,16 @@
 """The compensation ledger as events fold it: what was registered, what is owed, and what became of it (ruling C7).
 
-Kept beside `evolve`, and under its promise: the ledger changes only by these events. Never looks at a clock, an output or an expression.
+Kept beside `evolve`, and under its promise: the ledger changes only by these events. Never looks at a clock, an output or an expression. What the
+services show of a ledger they ask here too.
 """
+
+from typing import assert_never
 
 from msgspec.structs import replace
 
 from ductord.engine.errors import EngineError
-from ductord.model.enums import CompensationStatus, InverseStatus, Outcome, TaskKind
+from ductord.engine.graph import graph_of
+from ductord.model.enums import CompensationBlock, CompensationStatus, InverseStatus, Outcome, TaskKind
 from ductord.model.events import (
     AttemptCreated,
     AttemptEnded,
@@ -16,7 +20,14 @@ from ductord.model.events import (
     InverseRegistered,
     InversesHandedOver,
 )
+from ductord.model.manifest import InverseSpec, Manifest, Step
 from ductord.model.run import Inverse, Registered, Saga
+
+_REPORTED = (Outcome.SUCCEEDED, Outcome.FAILED)
+"""How an attempt ends of which its worker said what became of it (A6)."""
+
+_RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
+_Source = tuple[str, int, int, str]
 
 LedgerEvent = (
     InverseRegistered
@@ -68,6 +79,8 @@ def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
                     inverse,
                     failures=inverse.failures + event.spent,
                     losses=inverse.losses + (event.outcome is Outcome.LOST),
+                    returned=inverse.returned + (event.outcome in _RETURNED),
+                    unknown=event.outcome not in _REPORTED,
                     due_time=None,
                     fault=event.fault or inverse.fault,
                 ),
@@ -80,24 +93,34 @@ def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
 
 def _planned(saga: Saga, event: CompensationPlanned) -> Saga:
     """Append entries; the actions whose inverses they are have nothing more to give (exactly once each)."""
-    sources = {
-        (entry.step_ref, entry.item_index, entry.source_attempt, entry.source_run_id)
-        for entry in event.entries
-        if entry.kind is TaskKind.COMPENSATION
-    }
-    registered = tuple(
-        replace(r, spent=True) if (r.step_ref, r.item_index, r.attempt, r.run_id) in sources else r
-        for r in saga.registered
+    sources = {_source(entry) for entry in event.entries if entry.kind is TaskKind.COMPENSATION}
+    return Saga(
+        status=CompensationStatus.RUNNING,
+        registered=_spent(saga.registered, sources),
+        plan=(*saga.plan, *event.entries),
     )
-    return Saga(status=CompensationStatus.RUNNING, registered=registered, plan=(*saga.plan, *event.entries))
 
 
 def _ended(saga: Saga, event: InverseEnded) -> Saga:
     inverse = _entry(saga, event.position, event.step_ref)
+    if event.source_attempt:
+        inverse = replace(inverse, source_attempt=event.source_attempt)
+        saga = replace(saga, registered=_spent(saga.registered, {_source(inverse)}))
+    inverse = replace(inverse, status=event.status, due_time=None, fault=event.fault)
     if event.status is InverseStatus.OWED:
-        inverse = replace(inverse, status=event.status, failures=0, losses=0, fault=None)
-        return replace(_with(saga, event.position, inverse), status=CompensationStatus.RUNNING)
-    return _with(saga, event.position, replace(inverse, status=event.status, due_time=None, fault=event.fault))
+        inverse = replace(inverse, failures=0, losses=0, returned=0)
+        saga = replace(saga, status=CompensationStatus.RUNNING)
+    return _with(saga, event.position, inverse)
+
+
+def _source(entry: Inverse) -> _Source:
+    return entry.step_ref, entry.item_index, entry.source_attempt, entry.source_run_id
+
+
+def _spent(registered: tuple[Registered, ...], sources: set[_Source]) -> tuple[Registered, ...]:
+    return tuple(
+        replace(r, spent=True) if (r.step_ref, r.item_index, r.attempt, r.run_id) in sources else r for r in registered
+    )
 
 
 def _entry(saga: Saga, position: int | None, step_ref: str, *statuses: InverseStatus) -> Inverse:
@@ -112,3 +135,48 @@ def _entry(saga: Saga, position: int | None, step_ref: str, *statuses: InverseSt
 def _with(saga: Saga, position: int | None, inverse: Inverse) -> Saga:
     assert position is not None
     return replace(saga, plan=(*saga.plan[:position], inverse, *saga.plan[position + 1 :]))
+
+
+def verdict(saga: Saga) -> CompensationStatus:
+    """Where a compensation stands by its entries: one that needs a person outweighs one that failed, and that outweighs what was done (C7)."""
+    statuses = {entry.status for entry in saga.plan}
+    if not statuses:
+        return CompensationStatus.NONE
+    if not all(status.settled for status in statuses):
+        return CompensationStatus.RUNNING
+    if InverseStatus.MANUAL_REPAIR in statuses:
+        return CompensationStatus.MANUAL_REPAIR
+    return CompensationStatus.FAILED if InverseStatus.FAILED in statuses else CompensationStatus.DONE
+
+
+def actions_of(step: Step, block: CompensationBlock) -> tuple[InverseSpec, ...]:
+    """The actions of one block of a step, in the order in which they run."""
+    if step.compensation is None:
+        return ()
+    match block:
+        case CompensationBlock.ON_FAILURE:
+            return step.compensation.on_failure
+        case CompensationBlock.ON_CANCEL:
+            return step.compensation.on_cancel
+        case CompensationBlock.FINALLY:
+            return step.compensation.final
+        case _:
+            assert_never(block)
+
+
+def action_of(manifest: Manifest, entry: Inverse) -> InverseSpec:
+    """What an entry of the ledger is to do. Raises `EngineError` for an entry of another manifest."""
+    index = graph_of(manifest).index.get(entry.step_ref)
+    actions = actions_of(manifest.steps[index], entry.block) if index is not None else ()
+    if not 0 <= entry.number < len(actions):
+        raise EngineError("UNKNOWN_INVERSE", f"{entry.step_ref} has no {entry.block} {entry.number}")
+    return actions[entry.number]
+
+
+def in_need(saga: Saga, step_ref: str, position: int | None = None) -> tuple[int, ...]:
+    """The positions of a step's entries that wait for a person; only `position`, if it is given and is one of them."""
+    return tuple(
+        number
+        for number, entry in enumerate(saga.plan)
+        if entry.step_ref == step_ref and entry.status is InverseStatus.MANUAL_REPAIR and position in (None, number)
+    )

@@ -211,13 +211,15 @@ class CompensationPlanned(_Event, frozen=True, kw_only=True):
 
 
 class InverseEnded(_Event, frozen=True, kw_only=True):
-    """An entry of the ledger was settled, or (status `owed`) is to be tried again because a person said so."""
+    """An entry of the ledger was settled, or (status `owed`) is to be tried again: because a person said so, or because the success that it undoes turned
+    out to exist, as attempt `source_attempt`."""
 
     position: int
     step_ref: str
     status: InverseStatus
     fault: Fault | None = None
     request_id: str = ""
+    source_attempt: int = 0
 
 
 class CompensationEnded(_Event, frozen=True, kw_only=True):

@@ -45,9 +45,10 @@ class Node(_Value, frozen=True, kw_only=True):
     """One step in one run. The zero value is a pending node that nothing has reached.
 
     `attempt`: number of the latest attempt (0: none yet), ever growing. `failures`: reported failures and time-outs that spent the retry
-    budget (A1, A4). `losses`: attempts lost (A4). `logical`: number of the logical attempt, part of the idempotency key; it grows after a
-    reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch
-    (total time-out). `unknown`: an attempt was taken by a worker and ended without a word of its own, so its effect may exist (C7).
+    budget (A1, A4). `losses`: attempts lost, `returned`: attempts that came back undone (A4). `logical`: number of the logical attempt, part of the
+    idempotency key; it grows after a reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch
+    (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with no success since: their effects may
+    exist (C7). `doubts`: such ones of before a reset of the node or a redrive.
     `paused`: an operator holds the node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of the definition's.
     """
 
@@ -56,6 +57,7 @@ class Node(_Value, frozen=True, kw_only=True):
     attempt: int = 0
     failures: int = 0
     losses: int = 0
+    returned: int = 0
     logical: int = 0
     due_time: datetime | None = None
     first_time: datetime | None = None
@@ -63,7 +65,8 @@ class Node(_Value, frozen=True, kw_only=True):
     output: OutputRef | None = None
     fault: Fault | None = None
     cancelling: bool = False
-    unknown: bool = False
+    unknown: tuple[int, ...] = ()
+    doubts: tuple[int, ...] = ()
     paused: bool = False
     preserved: bool = False
     retry: RetryPolicy | None = None
@@ -106,7 +109,8 @@ class CheckpointState(_Value, frozen=True, kw_only=True):
 
 class Registered(_Value, frozen=True, kw_only=True):
     """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one that was
-    continued as this one). `logical`: which logical attempt it was, so that two reports of one effect register once. `spent`: its inverses are in the plan.
+    continued as this one; 0: nobody knows whether it acted, there). `logical`: which logical attempt it was, so that two reports of one effect register once.
+    `spent`: its inverses are in the plan.
     """
 
     step_ref: str
@@ -120,7 +124,8 @@ class Registered(_Value, frozen=True, kw_only=True):
 class Inverse(_Value, frozen=True, kw_only=True):
     """One entry of the compensation ledger: an inverse or final action that is owed, or was. Its place in `Saga.plan` is its position.
 
-    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). The counters mean what they mean on a node.
+    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt that an
+    inverse undoes. The counters mean what they mean on a node. `unknown`: the latest attempt ended without a word of its own, so the next has its key (A6).
     """
 
     step_ref: str
@@ -130,11 +135,14 @@ class Inverse(_Value, frozen=True, kw_only=True):
     item_index: int = -1
     source_attempt: int = 0
     source_run_id: str = ""
+    source_logical: int = 0
     status: InverseStatus = InverseStatus.OWED
     attempt: int = 0
     failures: int = 0
     losses: int = 0
+    returned: int = 0
     logical: int = 0
+    unknown: bool = False
     due_time: datetime | None = None
     fault: Fault | None = None
 

@@ -1,22 +1,11 @@
-"""Compensation: what is registered, what an end of the run owes, and working it off (ruling C7)."""
+"""Compensation: what is registered, what an end of the run owes, and working it off (ruling C7).
 
-from ductord.engine import attempts
-from ductord.engine.tick import Tick
-from ductord.model.inbox import AttemptReport
+An action that succeeded is registered, in the commit that records it; the run's end plans what is owed, and from then on one inverse or final action
+runs after the other, on an axis of its own: the status of the run and its nodes stay as they are. What is planned and why is `planning`, what becomes of an
+entry is `unwinding`; both change the run by the ledger's events alone.
+"""
 
+from ductord.engine.saga.registering import carried, late, register
+from ductord.engine.saga.unwinding import advance, judge
 
-def register(tick: Tick, index: int, attempt: int, logical: int) -> None:
-    """An action of the step at `index` has succeeded: register its inverses, if it declares any."""
-
-
-def late(tick: Tick) -> None:
-    """Register what succeeded too late to count for its node."""
-
-
-def judge(tick: Tick, report: AttemptReport) -> None:
-    """Apply a report of an inverse or final action."""
-    tick.do(attempts.put_away(report))
-
-
-def advance(tick: Tick) -> None:
-    """After the end of the run: plan what it owes, begin the next entry, and end the compensation when nothing is owed."""
+__all__ = ["advance", "carried", "judge", "late", "register"]

@@ -1,0 +1,100 @@
+"""Registering what succeeded, so that it can be undone: once per logical attempt, whoever reports it and whenever (rulings C7, A6).
+
+A logical attempt has one idempotency key, so two successes under it are one effect. Nothing here plans: what is owed is known at the run's end.
+"""
+
+from ductord.engine.ledger import actions_of
+from ductord.engine.saga import unwinding
+from ductord.engine.saga.planning import undoing
+from ductord.engine.tick import Tick
+from ductord.model.effects import CloseLate, RecordAudit
+from ductord.model.enums import CompensationBlock, TaskKind
+from ductord.model.events import InverseRegistered
+from ductord.model.ids import idempotency_key
+from ductord.model.inbox import LateSuccess
+from ductord.model.manifest import Manifest, Step
+from ductord.model.run import Registered, Run
+
+
+def register(tick: Tick, index: int, attempt: int, logical: int, *, item_index: int = -1, late: bool = False) -> None:
+    """An action of the step at `index` has succeeded: register its inverses, if it declares any and this logical attempt is not known yet.
+
+    `late`: its report came too late to count for the node.
+    """
+    step = tick.manifest.steps[index]
+    if _undoable(step) and logical not in _known(tick.work.run, step.ref, item_index):
+        tick.emit(
+            InverseRegistered(step_ref=step.ref, attempt=attempt, logical=logical, item_index=item_index, late=late)
+        )
+
+
+def late(tick: Tick) -> None:
+    """Judge the successes that were reported too late: that of an action is registered, that of an inverse settles its entry."""
+    for success in tick.inbox.lates:
+        tick.do(
+            CloseLate(
+                step_ref=success.step_ref, attempt=success.attempt, kind=success.kind, item_index=success.item_index
+            )
+        )
+        match success.kind:
+            case TaskKind.STEP | TaskKind.ITEM:
+                _acted(tick, success)
+            case TaskKind.COMPENSATION | TaskKind.FINALLY:
+                unwinding.undone_late(tick, success)
+
+
+def carried(manifest: Manifest, run: Run) -> tuple[Registered, ...]:
+    """What a successor of the run takes over (C6): what was registered and is not spent, and what may have acted; with the run that holds its output."""
+    doubtful = tuple(
+        Registered(step_ref=step.ref, attempt=0, logical=logical, run_id=run.run_id)
+        for step, node in zip(manifest.steps, run.nodes, strict=True)
+        if _undoable(step)
+        for logical in (*node.doubts, *node.unknown)
+        if logical not in _known(run, step.ref, -1)
+    )
+    registered = tuple(
+        Registered(
+            step_ref=r.step_ref,
+            attempt=r.attempt,
+            logical=r.logical,
+            item_index=r.item_index,
+            run_id=r.run_id or run.run_id,
+        )
+        for r in run.saga.registered
+        if not r.spent
+    )
+    return (*registered, *doubtful)
+
+
+def _undoable(step: Step) -> bool:
+    return any(actions_of(step, block) for block in (CompensationBlock.ON_FAILURE, CompensationBlock.ON_CANCEL))
+
+
+def _known(run: Run, step_ref: str, item_index: int) -> set[int]:
+    """The logical attempts of a step in this run that are registered."""
+    return {
+        r.logical for r in run.saga.registered if r.step_ref == step_ref and r.item_index == item_index and not r.run_id
+    }
+
+
+def _acted(tick: Tick, success: LateSuccess) -> None:
+    index = tick.graph.index.get(success.step_ref)
+    if index is None:
+        return
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    for logical in range(node.logical, 0, -1):
+        key = idempotency_key(tick.run_id, step.ref, success.item_index, logical, success.kind)
+        if key == success.idempotency_key:
+            before = len(tick.events)
+            register(tick, index, success.attempt, logical, item_index=success.item_index, late=True)
+            if len(tick.events) > before:
+                _tell(tick, step.ref, logical)
+            return
+
+
+def _tell(tick: Tick, step_ref: str, logical: int) -> None:
+    """An effect that turned up after an end that owes nothing is nobody's to undo; it shall at least be seen."""
+    status = tick.work.run.status
+    if status.terminal and undoing(status) is None:
+        message = f"{step_ref} succeeded after all, when the run was {status}: nothing undoes it"
+        tick.do(RecordAudit(key=f"late_success:{step_ref}:{logical}", action="late_success", message=message))
