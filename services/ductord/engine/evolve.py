@@ -72,9 +72,12 @@ class Working:
 
     def freeze(self) -> Run:
         """The run after the events that were applied, as one more transition (`seq` + 1)."""
+        return replace(self.view(), seq=self.run.seq + 1)
+
+    def view(self) -> Run:
+        """The run as it is in the middle of a transition, for who needs it as one value."""
         return replace(
             self.run,
-            seq=self.run.seq + 1,
             nodes=tuple(self.nodes) if self._changed_nodes else self.run.nodes,
             edges=self.edges.decode("ascii") if self._changed_edges else self.run.edges,
             checkpoints=tuple(self.checkpoints),

@@ -1,14 +1,209 @@
-"""Reset: a new run from the state that another had after one of its transitions (ruling C5)."""
+"""Reset: a new run from the state that another had after one of its transitions (ruling C5).
 
+The source says which of its transitions can be a beginning (`targets`) and what a new run would make of one (`preview`); the new run, at its first tick,
+takes that state as its own (`base_of`, `start`). What `preview` says is what `start` then does; the source's nodes and status are never touched.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ductord.engine.checkpoints import outputs_of
+from ductord.engine.evolve import Working, bare_run
+from ductord.engine.graph import graph_of
 from ductord.engine.tick import Tick
+from ductord.model.control import Rejection
+from ductord.model.effects import AdoptHistory, RecordCheckpoint
+from ductord.model.enums import CheckpointStatus, NodeStatus, TaskKind
+from ductord.model.events import Event, NodeEnded, RunForked, RunRedriven, RunStarted
 from ductord.model.inbox import Inbox
-from ductord.model.run import Run
+from ductord.model.manifest import Manifest
+from ductord.model.run import OutputRef, Registered, Run
+
+_AT_WORK = (NodeStatus.RUNNING, NodeStatus.WAITING)
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reset would do, node for node; step refs in graph order. `kept`: had ended at the point. `preserved`: later outputs that are taken over.
+    `restarted`: all others, which run as far as the graph leads to them. `overridden`: get a given input. `compensated`: kept or preserved steps whose inverses
+    have run or are unaccounted for. `inherited`: the registrations that the new run takes over, as the source has them."""
+
+    seq: int
+    kept: tuple[str, ...]
+    preserved: dict[str, OutputRef]
+    restarted: tuple[str, ...]
+    overridden: tuple[str, ...] = ()
+    compensated: tuple[str, ...] = ()
+    inherited: tuple[Registered, ...] = ()
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A transition that the run can be reset to. `ended`: steps that ended in it. `at_work`: steps that were at work after it and would run again."""
+
+    seq: int
+    at: datetime
+    ended: tuple[str, ...]
+    at_work: tuple[str, ...]
+
+
+def targets(
+    manifest: Manifest, run_id: str, transitions: Iterable[tuple[datetime, tuple[Event, ...]]]
+) -> Iterator[Target]:
+    """The transitions of a history that the run can be reset to, oldest first. `transitions`: (at, events) from the first on. Every event is folded once,
+    and only the nodes that it names are looked at."""
+    work = Working(manifest, bare_run(run_id))
+    index = graph_of(manifest).index
+    at_work: set[int] = set()
+    failed: set[int] = set()
+    for at, events in transitions:
+        ended: set[int] = set()
+        for event in events:
+            work.apply(event, at)
+            whole = isinstance(event, RunStarted | RunForked | RunRedriven)
+            changed = range(len(work.nodes)) if whole else [index[ref] for ref in _about(event)]
+            for i in changed:
+                status = work.nodes[i].status
+                (at_work.add if status in _AT_WORK else at_work.discard)(i)
+                (failed.add if status is NodeStatus.FAILED else failed.discard)(i)
+            if isinstance(event, NodeEnded):
+                ended.update(changed)
+        work.run = replace(work.run, seq=work.run.seq + 1)
+        if not _unfit(work.run, failed=bool(failed)):
+            refs = [tuple(manifest.steps[i].ref for i in sorted(found)) for found in (ended, at_work)]
+            yield Target(seq=work.run.seq, at=at, ended=refs[0], at_work=refs[1])
+
+
+def preview(
+    manifest: Manifest,
+    base: Run | None,
+    source: Run,
+    *,
+    seq: int,
+    overrides: Mapping[str, Any],
+    preserve: Iterable[str],
+    force: bool,
+) -> Preview | Rejection:
+    """What a reset of `source` to its transition `seq` would do, or why it is refused. `base`: the run as it was after that transition, None if it has none.
+    `overrides` and `preserve` name steps that there are (`resetting.refusal`)."""
+    point = {"transition_seq": str(seq), "last_transition_seq": str(source.seq)}
+    failed = base is not None and any(node.status is NodeStatus.FAILED for node in base.nodes)
+    unfit = _unfit(base, failed=failed) if base is not None else "there is no such transition"
+    if base is None or unfit:
+        message = f"the run cannot be reset to transition {seq}: {unfit}"
+        return Rejection(reason="RESET_POINT_INVALID", message=message, metadata=point)
+    kept = [step.ref for step, node in zip(manifest.steps, base.nodes, strict=True) if node.status.terminal]
+    wanted = dict.fromkeys(preserve)
+    refused = _refused_steps(manifest, source, frozenset(kept), overrides, wanted)
+    if refused is not None:
+        ref, why = refused
+        metadata = {"step_ref": ref, "transition_seq": str(seq)}
+        return Rejection(reason="RESET_STEP_INVALID", message=f"step {ref} {why}", metadata=metadata)
+    preserved = {
+        step.ref: node.output
+        for step, node in zip(manifest.steps, source.nodes, strict=True)
+        if step.ref in wanted and node.output is not None
+    }
+    compensated, inherited = _inverses(manifest, base, source, kept, preserved)
+    if compensated and not force:
+        refs = ",".join(compensated)
+        message = (
+            f"inverses of {', '.join(compensated)} have run or are unaccounted for, and the new run would keep these steps; "
+            "`force` says that this is meant"
+        )
+        metadata = {"compensation_status": source.saga.status.value, "step_refs": refs}
+        return Rejection(reason="RUN_COMPENSATED", message=message, metadata=metadata)
+    held = {*kept, *preserved}
+    return Preview(
+        seq=seq,
+        kept=tuple(kept),
+        preserved=preserved,
+        restarted=tuple(step.ref for step in manifest.steps if step.ref not in held),
+        overridden=tuple(step.ref for step in manifest.steps if step.ref in overrides),
+        compensated=compensated,
+        inherited=inherited,
+    )
 
 
 def base_of(inbox: Inbox) -> Run | None:
-    """The state that a reset run begins with; None for every other run."""
-    return None
+    """The state that a reset run begins with, as its own; None for every other run, and for one that has begun."""
+    return replace(inbox.origin.run, run_id=inbox.start.run_id) if inbox.origin is not None else None
 
 
 def start(tick: Tick) -> None:
-    """Take a reset run up: its source's state, with what was open there pending again."""
+    """Take a reset run up: what was open at the source is pending again, and everything pending is looked at, since the source may have been held."""
+    begun = tick.inbox.start
+    tick.emit(
+        RunForked(source_run_id=begun.reset_from_run_id, source_seq=begun.reset_from_seq, inverses=begun.inverses)
+    )
+    outputs = outputs_of(tick, tuple(range(len(tick.work.nodes))))
+    outputs |= {ref: output.attempt for ref, output in begun.preserved.items()}
+    tick.do(AdoptHistory(source_run_id=begun.reset_from_run_id, seq=begun.reset_from_seq, outputs=outputs))
+    for state, checkpoint in zip(tick.work.checkpoints, tick.manifest.checkpoints, strict=True):
+        if state.status is not CheckpointStatus.PENDING:
+            reached = state.status is CheckpointStatus.REACHED
+            refs = outputs_of(tick, checkpoint.steps) if reached else {}
+            tick.do(RecordCheckpoint(name=checkpoint.name, status=state.status, refs=refs))
+    tick.touched.update(range(len(tick.manifest.checkpoints)))
+    tick.reach(range(len(tick.work.nodes)))
+
+
+def _unfit(run: Run, *, failed: bool) -> str:
+    """Why no run can begin in this state; empty if one can. `failed`: one of its nodes has failed."""
+    if run.status.terminal:
+        return "the run had ended there"
+    if run.stop is not None:
+        return "the run was being stopped there"
+    if failed:
+        return "a step had failed there, and only a pause kept the run from being stopped"
+    return ""
+
+
+def _about(event: Event) -> tuple[str, ...]:
+    ref: str | None = getattr(event, "step_ref", None)
+    return (ref,) if ref is not None else ()
+
+
+def _refused_steps(
+    manifest: Manifest, source: Run, kept: frozenset[str], overrides: Mapping[str, Any], preserve: Mapping[str, None]
+) -> tuple[str, str] | None:
+    """The first step that cannot be what the reset wants it to be, and why."""
+    nodes = dict(zip((step.ref for step in manifest.steps), source.nodes, strict=True))
+    for ref in (*overrides, *preserve):
+        if ref in kept:
+            return (
+                ref,
+                "had ended at that transition: it stays as it was and can be given neither an input nor an output",
+            )
+    for ref in preserve:
+        if ref in overrides:
+            return ref, "is to be preserved and to get another input: it does not run, so it is given none"
+        if nodes[ref].status is not NodeStatus.SUCCEEDED or nodes[ref].output is None:
+            return ref, f"is {nodes[ref].status} in the source: only what succeeded can be preserved"
+    return None
+
+
+def _inverses(
+    manifest: Manifest, base: Run, source: Run, kept: list[str], preserved: Mapping[str, OutputRef]
+) -> tuple[tuple[str, ...], tuple[Registered, ...]]:
+    """Of the steps that the new run will have without running them: those that are compensated, and the registrations it takes over.
+
+    An attempt that the new run does not repeat is one up to `taken[ref]`. A source that has ended hands over what it does not owe any more itself; what it
+    had from a run that it continues comes along. An open source keeps its own, and a continued one has given them to its successor (C6).
+    """
+    index = graph_of(manifest).index
+    taken = {ref: base.nodes[index[ref]].attempt for ref in kept} | {r: o.attempt for r, o in preserved.items()}
+    compensated = {
+        entry.step_ref
+        for entry in source.saga.plan
+        if entry.kind is TaskKind.COMPENSATION
+        and (entry.source_run_id not in ("", source.run_id) or entry.source_attempt <= taken.get(entry.step_ref, -1))
+    }
+    inherited = tuple(
+        r for r in source.saga.registered if not r.spent and (r.run_id or r.attempt <= taken.get(r.step_ref, 0))
+    )
+    if not source.status.terminal or source.continued_to_run_id:
+        inherited = ()
+    return tuple(step.ref for step in manifest.steps if step.ref in compensated), inherited

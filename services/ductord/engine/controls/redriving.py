@@ -94,7 +94,7 @@ def refusal(run: Run | None, control: Control) -> Rejection | None:
 
 def apply_redrive(tick: Tick, control: Control) -> None:
     """Open the run again. What it makes ready begins in this same tick."""
-    before = tick.work.run
+    before = tick.work.view()
     planned = plan(tick.manifest, before)
     told = tuple(tick.work.checkpoints)
     tick.emit(RunRedriven(request_id=control.request_id, steps=planned.restarted, reevaluated=planned.reevaluated))
