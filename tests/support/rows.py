@@ -39,7 +39,7 @@ from ductord.model.effects import (
     SettleControl,
     StartRun,
 )
-from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind
+from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind, Verb
 from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
@@ -126,6 +126,8 @@ class Rows:
             if r.output is not None and r.kind is TaskKind.STEP
         }
         sources: dict[SourceKey, Any] = {}
+        origin = self._origin() if self.run is None else None
+        points = self._points(controls)
         while True:
             inbox = Inbox(
                 start=self.start,
@@ -135,7 +137,8 @@ class Rows:
                 controls=controls,
                 lates=lates,
                 started=self._started() if timers or controls else frozenset(),
-                origin=self._origin() if self.run is None else None,
+                origin=origin,
+                points=points,
                 source_outputs=sources,
             )
             decision = decide(self.manifest, self.programs, self.run, inbox, now, self.limits)
@@ -144,7 +147,7 @@ class Rows:
             new = decision.steps - outputs.keys()
             wanted = decision.sources - sources.keys()
             assert new or wanted, "decide asks for outputs that it was given"
-            outputs |= {ref: self.output_of(ref) for ref in new}
+            outputs |= {ref: self._output(ref, origin) for ref in new}
             sources |= {key: self.source_output(key) for key in wanted}
         for effect in sorted(decision.effects, key=_commit_order):
             self._store(effect, now)
@@ -161,8 +164,8 @@ class Rows:
         self.history.append(transition)
         return transition
 
-    def _folded(self) -> Run:
-        return fold(self.manifest, self.start.run_id, ((t.at, t.events) for t in self.history))
+    def _folded(self, seq: int | None = None) -> Run:
+        return fold(self.manifest, self.start.run_id, ((t.at, t.events) for t in self.history[:seq]))
 
     def _origin(self) -> Origin | None:
         if not self.start.reset_from_seq:
@@ -170,6 +173,12 @@ class Rows:
         source = self.family[self.start.reset_from_run_id]
         prefix = [(t.at, t.events) for t in source.history if t.seq <= self.start.reset_from_seq]
         return Origin(run=fold(self.manifest, source.start.run_id, prefix))
+
+    def _points(self, controls: tuple[Control, ...]) -> dict[str, Run]:
+        """The run as it was after the transition that a reset names."""
+        seq = self.run.seq if self.run is not None else 0
+        resets = (c for c in controls if c.verb is Verb.RESET and 1 <= c.body.seq <= seq)
+        return {c.request_id: self._folded(c.body.seq) for c in resets}
 
     def _started(self) -> frozenset[str]:
         rows = (a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.start_time is not None)
@@ -197,11 +206,17 @@ class Rows:
 
     def output_of(self, ref: str) -> Any:
         """The output of a node that has one."""
-        assert self.run is not None
+        return self._output(ref, None)
+
+    def _output(self, ref: str, origin: Origin | None) -> Any:
+        """The output of a node that has one, or that a reset gives one. At a reset run's first tick its source has it."""
+        run = origin.run if origin is not None else self.run
+        assert run is not None
         index = next(i for i, step in enumerate(self.manifest.steps) if step.ref == ref)
-        reference = self.run.nodes[index].output
+        reference = run.nodes[index].output or self.start.preserved.get(ref)
         assert reference is not None, f"{ref} has no output"
-        return self.attempts[ref, reference.attempt].output
+        holder = self.family[self.start.reset_from_run_id] if origin is not None else self
+        return holder.attempts[ref, reference.attempt].output
 
     def _reports(self) -> Iterator[AttemptReport]:
         reported = [a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.outcome is not None]
@@ -323,14 +338,6 @@ class Rows:
                 has_output=True,
                 late=None,
             )
-        for name, told in source.checkpoints.items():
-            state = next(
-                c
-                for c, known in zip(self._folded().checkpoints, self.manifest.checkpoints, strict=True)
-                if known.name == name
-            )
-            if state.status is CheckpointStatus.REACHED:
-                self.checkpoints[name] = told
 
     def sweep(self, now: datetime) -> None:
         """Report on behalf of silence: what is overdue by the world's time (A3, A4)."""
