@@ -15,6 +15,10 @@
 | `triggering`  | `trigger`                                                                                              |
 | `runs`        | `run list`, `run show`                                                                                 |
 | `history`     | a run's events as lines                                                                                |
+| `operating`   | `run pause`, `resume`, `cancel`, `terminate`, `redrive`, `continue-as-new`, `repair`, `operation`      |
+| `resetting`   | `run reset`                                                                                            |
+| `levers`      | `step …`                                                                                               |
+| `snapshot`    | `run snapshot`                                                                                         |
 | `watching`    | `run watch`: polling a run and telling what is new                                                     |
 | `drawing`     | a run's graph as a live table                                                                          |
 | `roster`      | the services by name                                                                                   |

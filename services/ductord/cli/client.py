@@ -15,6 +15,7 @@ import msgspec
 
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition_api
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
+from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
 from ductord.cli.configured import configured
@@ -47,6 +48,7 @@ class Client:
         self.definitions = WorkflowDefinitionServiceStub(channel("definition"))
         self.triggers = WorkflowTriggerServiceStub(channel("trigger"))
         self.runs = WorkflowServiceStub(channel("reads"))
+        self.controls = WorkflowRunControlServiceStub(channel("run_control"))
 
     async def call(
         self, rpc: grpc.aio.UnaryUnaryMultiCallable[Ask, Answer], request: Ask, *, limit_s: float = CALL_LIMIT_S

@@ -33,6 +33,12 @@ STATUS_STYLES = {
     "pending": "dim",
     "skipped": "dim",
     "archived": "dim",
+    "applied": "green",
+    "rejected": "red",
+    "owed": "cyan",
+    "done": "green",
+    "ignored": "yellow",
+    "manual_repair": "bold yellow",
 }
 """One colour per status word, the same in every table."""
 

@@ -68,15 +68,15 @@ def asked(order: Order) -> api.TriggerWorkflowRequest:
     return request
 
 
-def given(text: str) -> str:
-    """JSON as typed, from `@file`, or from standard input for `-`. Raises `CommandFailed` for a file that cannot be read."""
+def given(text: str, option: str = "--input") -> str:
+    """JSON as typed for `option`, from `@file`, or from standard input for `-`. Raises `CommandFailed` for a file that cannot be read."""
     try:
         if text == "-":
             return sys.stdin.read()
         return Path(text[1:]).read_text("utf-8") if text.startswith("@") else text
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFailed(
-            f"--input {text}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}", code=MISUSED
+            f"{option} {text}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}", code=MISUSED
         ) from None
 
 

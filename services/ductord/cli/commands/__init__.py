@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import run, workflow
+from ductord.cli.commands import run, step, workflow
 from ductord.cli.commands.options import Json, Target, Tenant
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(workflow.app, name="workflow")
 app.add_typer(run.app, name="run")
+app.add_typer(step.app, name="step")
 
 
 def _version(asked: bool) -> None:
@@ -65,7 +66,7 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[SERVICE]…",
-            help="definition, trigger, reads, coordinator, dispatch, gateway, worker; none means all.",
+            help="definition, trigger, run_control, reads, coordinator, dispatch, gateway, worker; none means all.",
         ),
     ] = None,
     workflows_dir: Annotated[

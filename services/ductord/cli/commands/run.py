@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Target, Tenant
+from ductord.cli.commands import operate, settle
+from ductord.cli.commands.options import Json, Limit, RunId, Target, Tenant
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Runs: list them, look into one, watch it live.")
-
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Runs: list them, look into one, watch it live, operate it."
+)
 
 
 @app.command("list")
@@ -76,3 +77,7 @@ def watch(
 
     connection = client.Connection(target=target, tenant=tenant)
     ending.finish(watching.watch(connection, run, timeout_s=timeout, as_json=as_json), as_json=as_json)
+
+
+app.add_typer(operate.app)
+app.add_typer(settle.app)
