@@ -17,7 +17,12 @@ from ductord.model.events import (
     EdgesResolved,
     Event,
     NodeEnded,
+    NodePaused,
+    NodeReset,
     RunEnded,
+    RunPaused,
+    RunRedriven,
+    RunResumed,
     RunStarted,
 )
 from ductord.model.manifest import ActionSpec, Checkpoint, Edge, Manifest, Step
@@ -67,7 +72,12 @@ def test_a_life_in_order_folds() -> None:
         ("RUN_NOT_OPEN", [_CREATED]),
         ("ILLEGAL_TRANSITION", [_STARTED, _STARTED]),
         ("ILLEGAL_TRANSITION", [_STARTED, _ENDED]),
-        ("ILLEGAL_TRANSITION", [_STARTED, _SUCCEEDED]),
+        ("ILLEGAL_TRANSITION", [_STARTED, NodeEnded(step_ref="a", status=NodeStatus.CANCELLED)]),
+        ("ILLEGAL_TRANSITION", [_STARTED, _CREATED, _ENDED, _SUCCEEDED, NodePaused(step_ref="a", request_id="p")]),
+        ("ILLEGAL_TRANSITION", [_STARTED, RunPaused(request_id="p"), RunPaused(request_id="q")]),
+        ("ILLEGAL_TRANSITION", [_STARTED, RunPaused(request_id="p"), RunEnded(status=RunStatus.FAILED)]),
+        ("ILLEGAL_TRANSITION", [_STARTED, RunResumed(request_id="r")]),
+        ("ILLEGAL_TRANSITION", [_STARTED, RunRedriven(request_id="r", steps=())]),
         ("ILLEGAL_TRANSITION", [_STARTED, _CREATED, _ENDED, _SUCCEEDED, _SUCCEEDED]),
         ("ILLEGAL_TRANSITION", [_STARTED, NodeEnded(step_ref="a", status=NodeStatus.WAITING)]),
         ("ILLEGAL_TRANSITION", [RunEnded(status=RunStatus.COMPLETED)]),
@@ -90,10 +100,18 @@ def test_evolve_refuses_what_the_tables_do_not_list(code: str, events: list[Even
     assert error.value.code == code
 
 
-def test_terminal_statuses_have_no_row() -> None:
-    """Invariant 2: nothing leaves a terminal status; every other one that can be reached has a way out."""
-    assert not any(status.terminal for status in RUN)
-    assert not any(status.terminal for status in NODE)
+def test_g8_a_terminal_run_is_left_by_a_redrive_only() -> None:
+    """Invariant 2: and every status that can be reached and is not terminal has a way out."""
+    for status, row in RUN.items():
+        assert not status.terminal or set(row) == {RunRedriven}
+    assert {status for status in RUN if status.terminal} == {RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT}
+    reached = {after for row in RUN.values() for targets in row.values() for after in targets}
+    assert all(status.terminal or status in RUN for status in reached)
+
+
+def test_c10_a_terminal_node_is_left_by_a_reset_only() -> None:
+    for status, row in NODE.items():
+        assert not status.terminal or set(row) == {NodeReset}
     reached = {after for row in NODE.values() for targets in row.values() for after in targets}
     assert all(status.terminal or status in NODE for status in reached)
 

@@ -1,27 +1,18 @@
-"""Attempts: making them, and judging what became of them (rulings A1 to A6).
+"""Attempts of steps: making them, holding them, and closing them (rulings A1, A3, A4, A6, C2). What a report means for one is `engine.reports`.
 
-A report counts only for the node's latest attempt and only while the node runs; everything else is late, a repetition or a stranger and
-changes nothing. Whether a further attempt is really made is settled at the end of the tick, when it is known whether the run goes on.
+Whether a further attempt is really made is settled at the end of the tick, when it is known whether the run goes on.
 """
 
-from datetime import datetime
-from typing import assert_never
+from datetime import timedelta
 
-from ductord.engine import exits, faults, retry
+from ductord.engine import policy
 from ductord.engine.tick import Again, Tick
-from ductord.model.effects import CloseAttempt, QueueTask, SetTimer
-from ductord.model.enums import (
-    AttemptStatus,
-    EdgeType,
-    FailPolicy,
-    NodeStatus,
-    Outcome,
-    TaskKind,
-    TimerKind,
-)
-from ductord.model.events import AttemptCreated, AttemptEnded
+from ductord.model.effects import ClearTimers, CloseAttempt, HoldTasks, QueueTask, ReleaseTasks, RequestCancel, SetTimer
+from ductord.model.enums import AttemptStatus, Outcome, TimerKind
+from ductord.model.events import AttemptCreated, AttemptEnded, NodeCancelRequested
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport
+from ductord.model.manifest import Timeouts
 from ductord.model.run import Fault, Node, OutputRef
 
 _VERDICTS = {
@@ -37,20 +28,19 @@ _VERDICTS = {
 
 
 def queue_first(tick: Tick, index: int, action: str, input_json: str) -> None:
-    """Make the first attempt of a node that begins, with its rendered input, and start its total time-out (A3)."""
-    step = tick.manifest.steps[index]
-    _queue(tick, index, action, logical=1, delay_ms=0, input_json=input_json)
-    if step.total_timeout_ms is not None:
-        due = tick.after(step.total_timeout_ms)
-        tick.do(SetTimer(kind=TimerKind.TOTAL_TIMEOUT, due_time=due, step_ref=step.ref))
+    """Make the first attempt of a node that begins, with its rendered input, and start its total time-out (A3). After a reset or a redrive it is a new
+    logical attempt (A6)."""
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    _queue(tick, index, action, logical=node.logical + 1, delay_ms=0, input_json=input_json)
+    total = policy.total_timeout_ms(step, node)
+    if total is not None:
+        tick.do(SetTimer(kind=TimerKind.TOTAL_TIMEOUT, due_time=tick.after(total), step_ref=step.ref))
 
 
-def queue_again(tick: Tick, index: int, again: Again) -> None:
+def queue_again(tick: Tick, index: int, action: str, again: Again) -> None:
     """Make a further attempt with the input of the one before (A1, field case RT-07)."""
-    action = tick.manifest.steps[index].action
-    assert action is not None
     retry_of = tick.work.nodes[index].attempt
-    _queue(tick, index, action.action, logical=again.logical, delay_ms=again.delay_ms, retry_of=retry_of)
+    _queue(tick, index, action, logical=again.logical, delay_ms=again.delay_ms, retry_of=retry_of)
 
 
 def _queue(
@@ -63,12 +53,13 @@ def _queue(
     input_json: str = "",
     retry_of: int | None = None,
 ) -> None:
-    step = tick.manifest.steps[index]
-    attempt = tick.work.nodes[index].attempt + 1
-    due_time: datetime = tick.after(delay_ms) if delay_ms else tick.now
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    attempt = node.attempt + 1
+    due_time = tick.after(delay_ms) if delay_ms else tick.now
     tick.emit(
         AttemptCreated(step_ref=step.ref, attempt=attempt, logical=logical, due_time=due_time if delay_ms else None)
     )
+    limits = node.timeouts or step
     tick.do(
         QueueTask(
             step_ref=step.ref,
@@ -79,38 +70,33 @@ def _queue(
             due_time=due_time,
             input_json=input_json,
             retry_of=retry_of,
-            timeout_ms=step.timeout_ms,
-            heartbeat_timeout_ms=step.heartbeat_timeout_ms,
-            queue_timeout_ms=step.queue_timeout_ms,
+            timeout_ms=limits.timeout_ms,
+            heartbeat_timeout_ms=limits.heartbeat_timeout_ms,
+            queue_timeout_ms=limits.queue_timeout_ms,
+            held=tick.paused or node.paused,
         )
     )
 
 
-def judge(tick: Tick, report: AttemptReport) -> None:
-    """Apply one report (A2, A4)."""
-    index = tick.graph.index.get(report.step_ref)
-    node = tick.work.nodes[index] if index is not None else None
-    if (
-        index is None
-        or node is None
-        or node.status is not NodeStatus.RUNNING
-        or report.attempt != node.attempt
-        or report.kind is not TaskKind.STEP
-        or index in tick.ready
-    ):
-        tick.do(put_away(report))
-        return
-    match report.outcome:
-        case Outcome.SUCCEEDED:
-            close(tick, index, report.outcome, output=report.output)
-            exits.succeed(tick, index, report.output)
-        case Outcome.FAILED | Outcome.TIMED_OUT | Outcome.HEARTBEAT_TIMED_OUT | Outcome.QUEUE_TIMED_OUT:
-            _failed(tick, index, report)
-        case Outcome.LOST | Outcome.RELEASED | Outcome.REVOKED:
-            close(tick, index, report.outcome)
-            _came_to_nothing(tick, index)
-        case _:
-            assert_never(report.outcome)
+def close(
+    tick: Tick,
+    index: int,
+    outcome: Outcome,
+    *,
+    started: bool,
+    spent: bool = False,
+    fault: Fault | None = None,
+    output: OutputRef | None = None,
+) -> None:
+    """Write the verdict over the node's open attempt; every later report for it is stale (A4). `started`: a worker had taken it (C7)."""
+    ref = tick.manifest.steps[index].ref
+    attempt = tick.work.nodes[index].attempt
+    tick.emit(
+        AttemptEnded(
+            step_ref=ref, attempt=attempt, outcome=outcome, spent=spent, fault=fault, output=output, started=started
+        )
+    )
+    tick.do(CloseAttempt(step_ref=ref, attempt=attempt, status=_VERDICTS[outcome]))
 
 
 def put_away(report: AttemptReport) -> CloseAttempt:
@@ -124,81 +110,60 @@ def put_away(report: AttemptReport) -> CloseAttempt:
     )
 
 
-def close(
-    tick: Tick,
-    index: int,
-    outcome: Outcome,
-    *,
-    spent: bool = False,
-    fault: Fault | None = None,
-    output: OutputRef | None = None,
-) -> None:
-    """Write the verdict over the node's open attempt; every later report for it is stale (A4)."""
-    ref = tick.manifest.steps[index].ref
-    attempt = tick.work.nodes[index].attempt
-    tick.emit(AttemptEnded(step_ref=ref, attempt=attempt, outcome=outcome, spent=spent, fault=fault, output=output))
-    tick.do(CloseAttempt(step_ref=ref, attempt=attempt, status=_VERDICTS[outcome]))
-
-
-def held(tick: Tick, node: Node) -> bool:
+def backing_off(tick: Tick, node: Node) -> bool:
     """Whether the node's attempt is still held by its back-off, so that nobody works on it."""
     return node.due_time is not None and node.due_time > tick.now
 
 
-def _failed(tick: Tick, index: int, report: AttemptReport) -> None:
-    fault = report.fault or faults.of_outcome(report.outcome)
-    assert fault is not None
-    close(tick, index, report.outcome, spent=True, fault=fault)
-    step = tick.manifest.steps[index]
-    node = tick.work.nodes[index]
-    if node.cancelling:
-        exits.cancel(tick, index, fault)
-    elif (
-        node.failures < step.retry.max_attempts
-        and report.outcome is not Outcome.QUEUE_TIMED_OUT
-        and retry.retryable(step.retry, fault, report.non_retryable)
-        and _retries_go_on(tick, index)
-    ):
-        # The outside may already know this attempt's key unless the worker told us that it failed (A6).
-        logical = node.logical + (report.outcome is Outcome.FAILED)
-        tick.ready[index] = Again(retry=True, logical=logical, delay_ms=_delay(tick, index, report))
+def at_work(tick: Tick, index: int) -> bool:
+    """Whether somebody may be working on the node's attempt."""
+    return index not in tick.ready and not backing_off(tick, tick.work.nodes[index])
+
+
+def ask(tick: Tick, index: int) -> None:
+    """Have the worker of the node's attempt told to stop; it may still report."""
+    ref = tick.manifest.steps[index].ref
+    tick.emit(NodeCancelRequested(step_ref=ref))
+    tick.do(RequestCancel(step_ref=ref, attempt=tick.work.nodes[index].attempt))
+
+
+def drop(tick: Tick, index: int, outcome: Outcome) -> None:
+    """End the node's attempt without waiting for anybody. One whose attempt has just ended, and that was to get another, has none to end; one that a
+    back-off still holds is no failure of its own, whatever `outcome` says."""
+    if tick.ready.pop(index, None) is not None:
+        return
+    held = backing_off(tick, tick.work.nodes[index])
+    started = not held and tick.manifest.steps[index].ref in tick.inbox.started
+    spent = outcome is Outcome.TIMED_OUT and not held
+    close(tick, index, Outcome.REVOKED if held else outcome, started=started, spent=spent)
+
+
+def hold(tick: Tick, index: int) -> None:
+    """Keep the node's attempt from being handed out (C2)."""
+    tick.do(HoldTasks(step_ref=tick.manifest.steps[index].ref))
+
+
+def release(tick: Tick, index: int) -> None:
+    """Let the node's held attempt be handed out."""
+    tick.do(ReleaseTasks(step_ref=tick.manifest.steps[index].ref))
+
+
+def retime(tick: Tick, index: int, before: Timeouts) -> None:
+    """The node has other time-outs than `before`: the one across attempts counts at once, from the first of them on (A3)."""
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    total = policy.total_timeout_ms(step, node)
+    if total == before.total_timeout_ms:
+        return
+    if total is None or node.first_time is None:
+        tick.do(ClearTimers(kind=TimerKind.TOTAL_TIMEOUT, step_ref=step.ref))
     else:
-        exits.fail(tick, index, fault)
+        due = node.first_time + timedelta(milliseconds=total)
+        tick.do(SetTimer(kind=TimerKind.TOTAL_TIMEOUT, due_time=due, step_ref=step.ref))
 
 
-def _delay(tick: Tick, index: int, report: AttemptReport) -> int:
-    if report.retry_after_ms is not None:
-        return min(max(report.retry_after_ms, 0), tick.limits.max_worker_delay_ms)
-    step = tick.manifest.steps[index]
-    node = tick.work.nodes[index]
-    return retry.delay_ms(step.retry, node.failures, tick.run_id, step.ref, node.attempt)
-
-
-def _came_to_nothing(tick: Tick, index: int) -> None:
-    """The attempt ended without an outcome of its own: lost, given back, revoked. It is made again and costs no retry (A4); at once, but for
-    a task that is given back again and again."""
-    step = tick.manifest.steps[index]
-    node = tick.work.nodes[index]
-    if node.cancelling:
-        exits.cancel(tick, index, node.fault)
-    elif node.losses > step.max_lost:
-        message = f"the worker was lost {node.losses} times"
-        exits.fail(tick, index, Fault(code=faults.WORKER_LOST, message=message))
-    else:
-        given_back = node.attempt - node.failures - node.losses
-        tick.ready[index] = Again(retry=False, logical=node.logical, delay_ms=retry.pause_ms(given_back))
-
-
-def _retries_go_on(tick: Tick, index: int) -> bool:
-    """Whether a node may still retry. Under `drain` what was in flight at the stop may not (G5), the cleanup behind a `done` edge may."""
-    if tick.work.run.stop is None or tick.manifest.fail_policy is not FailPolicy.DRAIN:
-        return True
-    edges = tick.manifest.edges
-    cleanup = [
-        edges[e].target
-        for i, node in enumerate(tick.work.nodes)
-        if node.status is NodeStatus.FAILED
-        for e in tick.manifest.steps[i].outgoing
-        if edges[e].type is EdgeType.DONE
-    ]
-    return index in tick.graph.downstream(cleanup)
+def reset(tick: Tick, index: int) -> None:
+    """Put away what the node had begun: it is about to begin anew (C10)."""
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    drop(tick, index, Outcome.REVOKED)
+    if policy.total_timeout_ms(step, node) is not None:
+        tick.do(ClearTimers(kind=TimerKind.TOTAL_TIMEOUT, step_ref=step.ref))

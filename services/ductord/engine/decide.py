@@ -5,18 +5,30 @@ edges and joins until nothing moves, where a failure stops the run before anythi
 checkpoints; then the end; then the compensation that an end owes. It reads no clock and loads nothing: what it lacks it names (`Missing`).
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from ductord.engine import attempts, checkpoints, controls, ending, exits, faults, forks, joins, saga, stopping
+from ductord.engine import (
+    checkpoints,
+    controls,
+    ending,
+    exits,
+    faults,
+    forks,
+    joins,
+    policy,
+    reports,
+    saga,
+    stopping,
+)
 from ductord.engine.controls import continuing
 from ductord.engine.evolve import bare_run
 from ductord.engine.expressions import Programs, one_decision
 from ductord.engine.limits import LIMITS, Limits
-from ductord.engine.steps import SUPPORTED
+from ductord.engine.steps import kind_of
 from ductord.engine.tick import First, Tick
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer
-from ductord.model.enums import NodeStatus, Outcome, TaskKind, TimerKind
+from ductord.model.enums import Outcome, TaskKind, TimerKind
 from ductord.model.events import RunStarted
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.jsonvalue import storable_text
@@ -45,10 +57,11 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         _start(tick)
     out_of_time = _facts(tick)
     saga.late(tick)
-    controls.apply(tick)
-    if tick.resumed:
-        # What came due while the run was paused was held (C2).
-        out_of_time = _timers(tick) or out_of_time
+    if tick.lacking:
+        return tick.lacking
+    if tick.inbox.controls:
+        controls.apply(tick)
+        out_of_time = _held_timers(tick) or out_of_time
     if tick.open:
         if out_of_time:
             stopping.on_run_timeout(tick)
@@ -108,12 +121,14 @@ def _judge(tick: Tick, report: AttemptReport) -> None:
     if report.kind in (TaskKind.COMPENSATION, TaskKind.FINALLY):
         saga.judge(tick, report)
     else:
-        attempts.judge(tick, report)
+        reports.judge(tick, report)
 
 
-def _timers(tick: Tick) -> bool:
-    due = [_timer(tick, timer) for timer in tick.inbox.timers if timer.due_time <= tick.now]
-    return any(due)
+def _held_timers(tick: Tick) -> bool:
+    """What a pause held is applied once nothing holds it any more (C2); True if the run's own time is over."""
+    held, tick.held = tick.held, []
+    over = [_timer(tick, timer) for timer in held]
+    return any(over)
 
 
 def _timer(tick: Tick, timer: TimerDue) -> bool:
@@ -125,6 +140,7 @@ def _timer(tick: Tick, timer: TimerDue) -> bool:
         tick.do(ClearTimers(kind=timer.kind, step_ref=timer.step_ref))
         return True
     if tick.holds(timer.step_ref):
+        tick.held.append(timer)
         return False
     tick.do(ClearTimers(kind=timer.kind, step_ref=timer.step_ref))
     if timer.kind is TimerKind.TOTAL_TIMEOUT:
@@ -137,16 +153,17 @@ def _timer(tick: Tick, timer: TimerDue) -> bool:
 def _total_timeout(tick: Tick, timer: TimerDue) -> None:
     """The step's time across attempts is over (A3): it fails, whether an attempt is at work, held back or just about to be made."""
     index = tick.graph.index.get(timer.step_ref)
-    if index is None or tick.work.nodes[index].status is not NodeStatus.RUNNING:
+    if index is None or tick.work.nodes[index].status not in stopping.BEGUN:
         return
-    node = tick.work.nodes[index]
-    if tick.ready.pop(index, None) is None:
-        held = attempts.held(tick, node)
-        attempts.close(tick, index, Outcome.REVOKED if held else Outcome.TIMED_OUT, spent=not held)
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    total = policy.total_timeout_ms(step, node)
+    if total is None or (node.first_time is not None and node.first_time + timedelta(milliseconds=total) > tick.now):
+        return  # An operator gave it more time in this very tick.
+    kind_of(tick, index).drop(tick, index, Outcome.TIMED_OUT)
     if node.cancelling:
         exits.cancel(tick, index, node.fault)
         return
-    message = f"total_timeout_ms {tick.manifest.steps[index].total_timeout_ms} is over at attempt {node.attempt}"
+    message = f"total_timeout_ms {total} is over at attempt {node.attempt}"
     if node.fault is not None:
         detail = f" ({node.fault.message})" if node.fault.message else ""
         message = f"{message}; the last error was {node.fault.code}{detail}"
@@ -158,6 +175,6 @@ def _launch(tick: Tick) -> None:
     for index in sorted(tick.ready):
         ready = tick.ready[index]
         if isinstance(ready, First):
-            SUPPORTED[tick.manifest.steps[index].type].start(tick, index, ready.prepared)
+            kind_of(tick, index).start(tick, index, ready.prepared)
         else:
-            attempts.queue_again(tick, index, ready)
+            kind_of(tick, index).again(tick, index, ready)

@@ -2,11 +2,12 @@
 
 from ductord.engine import faults
 from ductord.engine.checkpoints import outputs_of
+from ductord.engine.controls import continuing
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
 from ductord.model import jsonvalue
-from ductord.model.effects import ClearTimers, RecordResult, SetTimer
+from ductord.model.effects import RecordResult, SetTimer
 from ductord.model.enums import RunStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import RunEnded
@@ -19,6 +20,7 @@ def close(tick: Tick) -> None:
     if run.open_nodes or run.status is not RunStatus.RUNNING:
         return
     stop = run.stop
+    successor = stop.continuation if stop is not None else None
     status = stop.cause if stop is not None else RunStatus.COMPLETED
     output_fault = _record_output(tick) if status is RunStatus.COMPLETED else None
     tick.emit(
@@ -27,12 +29,16 @@ def close(tick: Tick) -> None:
             has_errors=run.has_errors,
             fault=stop.fault if stop is not None else None,
             output_fault=output_fault,
+            close_reason=continuing.CLOSE_REASON if successor is not None else "",
+            continued_to_run_id=successor.new_run_id if successor is not None else "",
         )
     )
     # The commit clears timers before it sets any: what this tick wanted to set must not outlive the run.
     tick.effects = [effect for effect in tick.effects if not isinstance(effect, SetTimer)]
-    if tick.manifest.run_timeout_ms is not None or (stop is not None and stop.deadline is not None):
-        tick.do(ClearTimers())
+    if tick.manifest.run_timeout_ms is not None or stop is not None:
+        tick.clear_timers()
+    if successor is not None:
+        continuing.hand_over(tick, successor)
 
 
 def _record_output(tick: Tick) -> Fault | None:

@@ -72,12 +72,16 @@ class Working:
 
     def freeze(self) -> Run:
         """The run after the events that were applied, as one more transition (`seq` + 1)."""
-        return replace(self.view(), seq=self.run.seq + 1)
+        return self._as_run(self.run.seq + 1)
 
     def view(self) -> Run:
-        """The run as it is in the middle of a transition, for who needs it as one value."""
+        """The run as it stands in the middle of a tick."""
+        return self._as_run(self.run.seq)
+
+    def _as_run(self, seq: int) -> Run:
         return replace(
             self.run,
+            seq=seq,
             nodes=tuple(self.nodes) if self._changed_nodes else self.run.nodes,
             edges=self.edges.decode("ascii") if self._changed_edges else self.run.edges,
             checkpoints=tuple(self.checkpoints),

@@ -7,7 +7,7 @@ outputs changes nothing but `Tick.missing`.
 from collections.abc import Iterable
 from functools import partial
 
-from ductord.engine import faults, routing
+from ductord.engine import faults, policy, routing
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import Ending, bindings
 from ductord.engine.tick import Tick
@@ -89,10 +89,9 @@ def _test(tick: Tick, ending: Ending, condition: Expression) -> bool:
 
 
 def _end(tick: Tick, index: int, event: NodeEnded) -> None:
-    step = tick.manifest.steps[index]
-    began = tick.work.nodes[index].attempt > 0
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
     tick.emit(event)
-    if began and step.total_timeout_ms is not None:
+    if node.status is not NodeStatus.PENDING and policy.total_timeout_ms(step, node) is not None:
         tick.do(ClearTimers(step_ref=step.ref, kind=TimerKind.TOTAL_TIMEOUT))
     tick.touched.update(tick.graph.checkpoints[index])
 

@@ -10,6 +10,7 @@ CHOICE_NO_MATCH = "CHOICE_NO_MATCH"
 WORKER_LOST = "worker_lost"
 TOTAL_TIMEOUT = "total_timeout"
 RUN_TIMEOUT = "run_timeout"
+HISTORY_LIMIT = "history_limit"
 PAYLOAD_INVALID = "payload_invalid"
 PAYLOAD_TOO_LARGE = "payload_too_large"
 

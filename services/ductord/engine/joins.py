@@ -24,9 +24,23 @@ def settle(tick: Tick) -> None:
             _arrive(tick, heappop(tick.frontier))
 
 
+def look_again(tick: Tick) -> None:
+    """Take up what a pause, a redrive or a reset left lying: every pending node is looked at, and failures that have not stopped the run do so now (C2)."""
+    nodes = tick.work.nodes
+    tick.reach(index for index, node in enumerate(nodes) if node.status is NodeStatus.PENDING)
+    if tick.work.run.stop is None:
+        failed = [index for index, node in enumerate(nodes) if node.status is NodeStatus.FAILED]
+        tick.failing = sorted(failed, key=lambda index: (nodes[index].end_time or tick.now, index))
+
+
 def begin(tick: Tick, index: int) -> None:
-    """Judge run_if, then prepare the step's work; it is started at the end of the tick. An evaluation error fails the node (L4)."""
+    """Judge run_if, then prepare the step's work; it is started at the end of the tick. An evaluation error fails the node (L4). A step whose output a reset
+    preserved has it at once, without asking its run_if again (C5)."""
     step = tick.manifest.steps[index]
+    preserved = tick.inbox.start.preserved.get(step.ref)
+    if preserved is not None and not tick.work.nodes[index].preserved:
+        exits.succeed(tick, index, preserved)
+        return
     if tick.lacks(tick.graph.start_reads[index]):
         return
     try:
@@ -41,12 +55,14 @@ def begin(tick: Tick, index: int) -> None:
 
 
 def _arrive(tick: Tick, index: int) -> None:
-    if tick.work.nodes[index].status is not NodeStatus.PENDING or index in tick.ready:
+    node = tick.work.nodes[index]
+    if node.status is not NodeStatus.PENDING or index in tick.ready:
         return
     step = tick.manifest.steps[index]
     match routing.arrival(tick.manifest, step, tick.work.edges):
         case Arrival.RUN:
-            begin(tick, index)
+            if not node.paused:
+                begin(tick, index)
         case Arrival.SKIP:
             exits.skip(tick, index, routing.skip_reason(tick.manifest, step, tick.work.edges))
         case Arrival.SKIP_FAILURE:

@@ -1,25 +1,20 @@
-"""Stopping a run: after a failure by its fail_policy, or because its time is over (rulings G5, A3, G8).
+"""Stopping a run: after a failure by its fail_policy, because its time is over, or because an operator says so (rulings G5, A3, C3, G8).
 
 Everything here happens in one commit: the cause, the skips of what will not run, and the requests to what is in flight. The first cause that
-was committed sticks; a run time-out that comes later still empties the run, under the old cause.
+was committed sticks, and only a terminate overrides it; a run time-out or a cancel that comes later still empties the run, under the old cause.
 """
 
 from msgspec.structs import replace
 
-from ductord.engine import attempts, exits, faults
+from ductord.engine import exits, faults
+from ductord.engine.steps import kind_of
 from ductord.engine.tick import Again, Tick
-from ductord.model.effects import RequestCancel, SetTimer
-from ductord.model.enums import (
-    EdgeType,
-    FailPolicy,
-    NodeStatus,
-    Outcome,
-    RunStatus,
-    SkipReason,
-    TimerKind,
-)
-from ductord.model.events import NodeCancelRequested, RunStopping
-from ductord.model.run import Fault, Node, Stop
+from ductord.model.effects import SetTimer
+from ductord.model.enums import EdgeType, FailPolicy, NodeStatus, Outcome, RunStatus, SkipReason, TimerKind
+from ductord.model.events import RunStopping
+from ductord.model.run import Fault, Stop
+
+BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 def on_failure(tick: Tick) -> None:
@@ -39,13 +34,29 @@ def on_failure(tick: Tick) -> None:
 
 def on_run_timeout(tick: Tick) -> None:
     """The run's time is over: nothing more begins, what is in flight gets the grace. No cleanup is spared, there was no failed step (A3)."""
+    message = f"run_timeout_ms {tick.manifest.run_timeout_ms} is over"
+    empty(tick, Stop(cause=RunStatus.TIMED_OUT, fault=Fault(code=faults.RUN_TIMEOUT, message=message)))
+
+
+def empty(tick: Tick, stop: Stop, grace_ms: int | None = None) -> None:
+    """Stop the run and spare nothing: what has not begun is skipped, what is in flight gets the grace. A run that is being stopped already keeps its cause
+    and loses what that one had spared (G8)."""
     before = tick.work.run.stop
-    if before is None:
-        message = f"run_timeout_ms {tick.manifest.run_timeout_ms} is over"
-        before = Stop(cause=RunStatus.TIMED_OUT, fault=Fault(code=faults.RUN_TIMEOUT, message=message))
-    elif before.emptied:
-        return
-    _empty(tick, replace(before, emptied=True), set(), ask=True)
+    if before is None or not before.emptied:
+        _empty(tick, replace(before or stop, emptied=True), set(), ask=True, grace_ms=grace_ms)
+
+
+def at_once(tick: Tick, stop: Stop) -> None:
+    """End the run without waiting for anybody, whatever it was being stopped by (C3): it closes in this tick."""
+    tick.failing.clear()
+    tick.emit(RunStopping(stop=stop))
+    for index, node in enumerate(tick.work.nodes):
+        if node.status is NodeStatus.PENDING:
+            tick.ready.pop(index, None)
+            exits.skip(tick, index, SkipReason.RUN_ENDED)
+        elif node.status in BEGUN:
+            kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
+            exits.cancel(tick, index, node.fault)
 
 
 def on_grace_over(tick: Tick) -> None:
@@ -54,8 +65,8 @@ def on_grace_over(tick: Tick) -> None:
     if stop is None or stop.deadline is None or stop.deadline > tick.now:
         return
     for index, node in enumerate(tick.work.nodes):
-        if node.status is NodeStatus.RUNNING and node.cancelling:
-            attempts.close(tick, index, Outcome.REVOKED)
+        if node.status in BEGUN and node.cancelling:
+            kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
             exits.cancel(tick, index, node.fault)
 
 
@@ -71,35 +82,37 @@ def _cleanup(tick: Tick, failing: list[int]) -> list[int]:
     ]
 
 
-def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool) -> None:
+def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool, grace_ms: int | None = None) -> None:
     """Stop: skip what has not begun, except `kept`; cancel what nobody works on; with `ask`, ask what is at work to stop within the grace."""
     nodes = tick.work.nodes
-    asked = [i for i, node in enumerate(nodes) if _at_work(tick, i, node) and not node.cancelling] if ask else []
+    asked = (
+        [i for i, n in enumerate(nodes) if n.status in BEGUN and not n.cancelling and _may_report(tick, i)]
+        if ask
+        else []
+    )
     if asked:
-        stop = replace(stop, deadline=tick.after(tick.limits.stop_grace_ms))
+        grace = tick.limits.stop_grace_ms
+        stop = replace(stop, deadline=tick.after(grace if grace_ms is None else min(grace, grace_ms)))
     tick.emit(RunStopping(stop=stop))
     for index, node in enumerate(nodes):
         if node.status is NodeStatus.PENDING and index not in kept:
             tick.ready.pop(index, None)
             exits.skip(tick, index, SkipReason.RUN_ENDED)
-        elif node.status is NodeStatus.RUNNING:
+        elif node.status in BEGUN:
             again = tick.ready.get(index)
             if isinstance(again, Again):
                 # Its attempt ended in this very tick. What came to nothing may still finish where work in flight may (drain).
                 if again.retry or ask:
                     del tick.ready[index]
                     exits.cancel(tick, index, node.fault)
-            elif attempts.held(tick, node):
-                attempts.close(tick, index, Outcome.REVOKED)
+            elif not _may_report(tick, index):
+                kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
                 exits.cancel(tick, index, node.fault)
     for index in asked:
-        ref = tick.manifest.steps[index].ref
-        tick.emit(NodeCancelRequested(step_ref=ref))
-        tick.do(RequestCancel(step_ref=ref, attempt=nodes[index].attempt))
+        kind_of(tick, index).ask(tick, index)
     if asked and stop.deadline is not None:
         tick.do(SetTimer(kind=TimerKind.STOP_GRACE, due_time=stop.deadline))
 
 
-def _at_work(tick: Tick, index: int, node: Node) -> bool:
-    """Whether somebody may be working on the node's attempt."""
-    return node.status is NodeStatus.RUNNING and index not in tick.ready and not attempts.held(tick, node)
+def _may_report(tick: Tick, index: int) -> bool:
+    return kind_of(tick, index).may_report(tick, index)

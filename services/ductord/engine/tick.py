@@ -19,7 +19,7 @@ from ductord.model.decision import Missing
 from ductord.model.effects import ClearTimers, Effect
 from ductord.model.enums import NodeStatus, RunStatus
 from ductord.model.events import Event
-from ductord.model.inbox import Inbox, SourceKey
+from ductord.model.inbox import Inbox, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import OutputRef, Run
 
@@ -41,8 +41,8 @@ class Again(msgspec.Struct, frozen=True):
 class Tick:
     """`frontier`: pending steps an edge of which was resolved, a heap in Kahn order. `ready`: nodes that will get an attempt at the end of the
     tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
-    `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `resumed`: the run was resumed in this
-    tick. `missing_sources`: outputs that inverses read and that were not given."""
+    `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `held`: timers that came due and that a
+    pause holds. `moves`: length of the history before this tick. `missing_sources`: outputs that inverses read and that were not given."""
 
     __slots__ = (
         "effects",
@@ -50,16 +50,17 @@ class Tick:
         "failing",
         "frontier",
         "graph",
+        "held",
         "inbox",
         "input_bytes",
         "limits",
         "manifest",
         "missing",
         "missing_sources",
+        "moves",
         "now",
         "programs",
         "ready",
-        "resumed",
         "touched",
         "work",
     )
@@ -78,7 +79,8 @@ class Tick:
         self.effects: list[Effect] = []
         self.missing: set[str] = set()
         self.missing_sources: set[SourceKey] = set()
-        self.resumed = False
+        self.held: list[TimerDue] = []
+        self.moves = run.moves
         self.frontier: list[int] = []
         self.ready: dict[int, First | Again] = {}
         self.input_bytes = 0

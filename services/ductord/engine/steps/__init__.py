@@ -7,8 +7,14 @@ from collections.abc import Mapping
 
 from ductord.engine.steps import action
 from ductord.engine.steps.kind import StepKind
+from ductord.engine.tick import Tick
 from ductord.model.enums import StepType
 
 SUPPORTED: Mapping[StepType, StepKind] = {
     StepType.ACTION: action.KIND,
 }
+
+
+def kind_of(tick: Tick, index: int) -> StepKind:
+    """The kind of the step at `index`."""
+    return SUPPORTED[tick.manifest.steps[index].type]

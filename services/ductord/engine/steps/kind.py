@@ -1,16 +1,42 @@
-"""What every step type tells the engine about itself."""
+"""What every step type tells the engine about itself. Controls, stops and time-outs meet a type here and nowhere else.
+
+A node is *begun* while it is running or waiting. All hooks but the first two are asked for begun nodes only; they emit and do what concerns the type's
+own work (attempts, waits, children), never the end of the node, which is the caller's business.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from ductord.engine.tick import Tick
+from ductord.engine.tick import Again, Tick
+from ductord.model.enums import Outcome
+from ductord.model.manifest import Timeouts
 
 
 class StepKind(msgspec.Struct, frozen=True, kw_only=True):
-    """`prepare(tick, index)` evaluates what the step needs to begin and changes nothing; it may raise `ExpressionError`. `start(tick, index,
-    prepared)` begins it, at the end of the tick, when it is certain that the run goes on; it only emits."""
+    """The hooks of one step type.
+
+    `prepare(tick, index)` evaluates what the step needs to begin and changes nothing; it may raise `ExpressionError`. `start(tick, index,
+    prepared)` begins it, at the end of the tick, when it is certain that the run goes on; it only emits. `again(tick, index, again)` makes the further
+    attempt that was decided on, likewise.
+
+    `may_report(tick, index)`: whether somebody may be at work for the node, who can still say how it went if asked to stop. If not, a stop drops it at
+    once: so ends a wait (C3), and an attempt that a back-off holds. `ask(tick, index)`: ask those at work to stop, and mark the node as asked.
+    `drop(tick, index, outcome)`: close what the node has open, at once: its grace or its time is over, or the run is terminated.
+
+    `hold(tick, index)` and `release(tick, index)`: an operator holds the node, or lets it go (C2); what is at work goes on. What arrives for a held node,
+    and what comes due, waits by itself (`Tick.holds`). `retime(tick, index, before)`: the node's time-outs were other ones before.
+    `reset(tick, index)`: put away what the node has open and its timers; it is about to begin anew (C10).
+    """
 
     prepare: Callable[[Tick, int], Any]
     start: Callable[[Tick, int, Any], None]
+    again: Callable[[Tick, int, Again], None]
+    may_report: Callable[[Tick, int], bool]
+    ask: Callable[[Tick, int], None]
+    drop: Callable[[Tick, int, Outcome], None]
+    hold: Callable[[Tick, int], None]
+    release: Callable[[Tick, int], None]
+    retime: Callable[[Tick, int, Timeouts], None]
+    reset: Callable[[Tick, int], None]
