@@ -11,5 +11,6 @@
 | `unified`  | the same with the controls of the run woven in                                     |
 | `audit`    | GetRunAudit, ListAudit                                                             |
 | `ledger`   | ListCompensations, and a run's part of the ledger                                  |
+| `export`   | ExportRun: the recording of a run, line by line                                    |
 | `versions` | what of a version is shown with its runs, cached                                   |
 """

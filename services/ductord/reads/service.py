@@ -19,6 +19,7 @@ from ductord.db.queries import Queries
 from ductord.reads import audit, ledger
 from ductord.reads.attempts import list_attempts
 from ductord.reads.audit import list_audit, run_audit
+from ductord.reads.export import export_run
 from ductord.reads.ledger import list_compensations
 from ductord.reads.listing import list_runs, read_filter
 from ductord.reads.runs import expect_run, get_run, last_successor
@@ -31,7 +32,7 @@ from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import field_required
 from ductord.rpc.host import Scope, Service
-from ductord.rpc.paging import page_of
+from ductord.rpc.paging import page_of, token_of
 from ductord.rpc.runs import run_id_of
 from ductord.rpc.words import NODE_STATUS_WORD
 
@@ -46,6 +47,7 @@ class Servicer(rpc.WorkflowServiceServicer):
     def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
         self._pool = pool
         self._outlines = Outlines()
+        self._settings = settings
         self._max_bytes = settings.reply_max_bytes
 
     async def ListRuns(self, request: api.ListRunsRequest, context: Any) -> api.ListRunsResponse:  # noqa: N802
@@ -135,6 +137,14 @@ class Servicer(rpc.WorkflowServiceServicer):
                 await expect_run(db, tenant_id, wanted.run_id)
             data, token = await list_compensations(db, tenant_id, wanted, page, self._max_bytes)
         return api.ListCompensationsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def ExportRun(self, request: api.ExportRunRequest, context: Any) -> api.ExportRunResponse:  # noqa: N802
+        """The recorded facts of a run."""
+        tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
+        page = token_of(request, tenant_id)
+        async with self._looking(tenant_id) as (db, now):
+            lines, token = await export_run(db, tenant_id, run_id, page, self._settings)
+        return api.ExportRunResponse(lines=lines, next_page_token=token, metadata=response_metadata(now))
 
     @asynccontextmanager
     async def _looking(self, tenant_id: str) -> AsyncIterator[tuple[asyncpg.Connection, datetime]]:

@@ -49,11 +49,16 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 def page_of(request: Message, tenant_id: str) -> Page:
     """The page that a list request asks for; its other fields are the filter. Raises FIELD_INVALID, PAGE_TOKEN_INVALID."""
     size: int = getattr(request, "page_size")  # noqa: B009  # a message of any type
-    token: str = getattr(request, "page_token")  # noqa: B009
     if not 0 <= size <= MAX_SIZE:
         raise field_invalid("page_size", f"is between 1 and {MAX_SIZE:,}; 0 stands for {DEFAULT_SIZE}")
+    return msgspec.structs.replace(token_of(request, tenant_id), size=size or DEFAULT_SIZE)
+
+
+def token_of(request: Message, tenant_id: str) -> Page:
+    """The page of a list whose pages are cut by bytes and not by count. Raises PAGE_TOKEN_INVALID."""
+    token: str = getattr(request, "page_token")  # noqa: B009
     binding = _binding(request, tenant_id)
-    return Page(size=size or DEFAULT_SIZE, after=_position(token, binding) if token else None, binding=binding)
+    return Page(size=MAX_SIZE, after=_position(token, binding) if token else None, binding=binding)
 
 
 def _binding(request: Message, tenant_id: str) -> bytes:

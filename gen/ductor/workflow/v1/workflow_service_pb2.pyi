@@ -729,7 +729,7 @@ class ExportRunResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     lines: _builtins.str
-    """The JSON Lines of this page, each ended by a line feed; the first page begins with a line about the run."""
+    """The JSON Lines of this page, each ended by a line feed; the first page begins with a line about the run. A line larger than a page goes on in the next."""
     next_page_token: _builtins.str
     """The token of the next page; empty on the last."""
     @_builtins.property

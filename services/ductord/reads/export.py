@@ -1,0 +1,202 @@
+"""ExportRun: everything that the decisions about a run were taken from, as the lines of a `model.recording.Recording`, page by page.
+
+Lines come in a fixed order (the run, its transitions, attempts, controls, outputs of other runs), each section in the order of its key, and a token says which
+line was the last. What stands in a JSON column is passed on as it is: nothing is parsed, no digit is lost, and a run of a newer release can be exported too.
+Attempts and controls are read after the transitions that name them, so a run that goes on meanwhile is recorded whole, up to some transition.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+import asyncpg
+import msgspec
+
+from ductord.db.queries import Queries
+from ductord.model.control import Control
+from ductord.model.enums import OperationStatus, Outcome, TaskKind, Verb
+from ductord.model.jsonvalue import dumps, parse
+from ductord.model.recording import (
+    FORMAT,
+    AttemptLine,
+    ControlLine,
+    Line,
+    RunLine,
+    SourceLine,
+    TransitionLine,
+    encode_line,
+)
+from ductord.model.run import Fault, OutputRef, RunStart
+from ductord.rpc.config import Settings
+from ductord.rpc.paging import Key, Page
+from ductord.rpc.runs import run_not_found
+
+_CHUNK: Final = 500
+"""Rows read at a time."""
+_CHUNK_BYTES: Final = 4 << 20
+"""And about so many bytes of payloads."""
+_q: Final = Queries("ductord.reads", "export.sql")
+_START: Final = (
+    "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id", "tier", "traceparent", "root_run_id",
+    "parent_run_id", "nesting_depth", "journey_id", "continued_from_run_id", "reset_from_run_id", "reset_from_seq",
+)  # fmt: skip
+
+_Place = tuple[Key, ...]
+"""The section of a line and its key in it."""
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of one kind. `first`: the key before every key. `rows`: some rows after a key, none when there are no more."""
+
+    statement: str
+    key: tuple[str, ...]
+    first: _Place
+    line: Callable[[asyncpg.Record], Line]
+
+    async def rows(self, db: asyncpg.Connection, tenant_id: str, run_id: str, after: _Place) -> list[asyncpg.Record]:
+        """The next rows of the section; empty at its end."""
+        found: list[asyncpg.Record] = await db.fetch(
+            _q[self.statement], tenant_id, run_id, *after, _CHUNK_BYTES, _CHUNK
+        )
+        return found
+
+
+async def export_run(
+    db: asyncpg.Connection, tenant_id: str, run_id: str, page: Page, settings: Settings
+) -> tuple[str, str]:
+    """One page of the recording and the next page's token. Raises RUN_NOT_FOUND."""
+    row = await db.fetchrow(_q["export_run"], tenant_id, run_id)
+    if row is None:
+        raise run_not_found()
+    written = 0
+    place: _Place = (-1,)
+    if page.after is not None:
+        *before, skip = page.after
+        place, written = tuple(before), int(str(skip))
+    texts: list[str] = []
+    room = settings.reply_max_bytes
+    async for at, line in _lines(db, tenant_id, run_id, _run_line(row, tenant_id, settings), place):
+        text = line[written:]
+        size = len(text.encode())
+        if size > room and texts:
+            return "".join(texts), page.next_token((*place, 0))
+        if size > room:  # larger than a page: it goes on in the next
+            part = text[: max(room // 4, 1)]
+            return part, page.next_token((*place, written + len(part)))
+        texts.append(text)
+        room -= size
+        place, written = at, 0
+    return "".join(texts), ""
+
+
+async def _lines(
+    db: asyncpg.Connection, tenant_id: str, run_id: str, run: RunLine, after: _Place
+) -> AsyncIterator[tuple[_Place, str]]:
+    """The lines after a place, each with its own."""
+    begin = int(str(after[0]))
+    if begin < 0:
+        yield (0,), encode_line(run)
+    for number, section in enumerate(_SECTIONS, start=1):
+        if begin > number:
+            continue
+        key: _Place = after[1:] if begin == number else section.first
+        while rows := await section.rows(db, tenant_id, run_id, key):
+            for row in rows:
+                key = tuple(row[name] for name in section.key)
+                yield (number, *key), encode_line(section.line(row))
+
+
+def _run_line(row: asyncpg.Record, tenant_id: str, settings: Settings) -> RunLine:
+    start: dict[str, Any] = {name: row[name] for name in _START}
+    start |= {name: _raw(row[name]) for name in ("labels", "context", "inverses", "overrides", "preserved")}
+    start |= {"payload": _raw(row["input"]), "variables": _raw(row["variables"] or "{}")}
+    return RunLine(
+        format=FORMAT,
+        manifest=_raw(row["manifest"]),
+        start=RunStart(tenant_id=tenant_id, **start),
+        limits=_limits(settings),
+    )
+
+
+def _limits(settings: Settings) -> dict[str, int]:
+    """What the coordinator makes of the same options."""
+    return {"stop_grace_ms": settings.cancel_grace_ms, "payload_max_bytes": settings.payload_max_bytes}
+
+
+def _transition(row: asyncpg.Record) -> Line:
+    return TransitionLine(seq=row["seq"], at=row["at"], events=_raw(row["events"]))
+
+
+def _attempt(row: asyncpg.Record) -> Line:
+    late = row["stale_outcome"] == Outcome.SUCCEEDED
+    return AttemptLine(
+        step_ref=row["step_ref"],
+        attempt=row["attempt"],
+        idempotency_key=row["idempotency_key"],
+        kind=TaskKind(row["kind"]),
+        item_index=row["item_index"],
+        start_time=row["start_time"],
+        outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+        report_time=row["report_time"],
+        output=_raw(row["output"]),
+        reference=_reference(row, "output") if row["outcome"] == Outcome.SUCCEEDED else None,
+        fault=Fault(code=row["error_code"], message=row["error_message"] or "") if row["error_code"] else None,
+        non_retryable=row["non_retryable"],
+        retry_after_ms=row["retry_after_ms"],
+        late_time=row["stale_time"] if late else None,
+        late_output=_raw(row["stale_output"]) if late else None,
+        late_reference=_reference(row, "stale") if late else None,
+    )
+
+
+def _reference(row: Mapping[str, Any], what: str) -> OutputRef:
+    return OutputRef(attempt=row["attempt"], size=row[f"{what}_size"] or 0, hash=row[f"{what}_hash"] or "")
+
+
+def _control(row: asyncpg.Record) -> Line:
+    control = Control(
+        request_id=row["request_id"],
+        verb=Verb(row["verb"]),
+        create_time=row["create_time"],
+        actor=row["actor"],
+        reason=row["reason"],
+        step_ref=row["step_ref"],
+        body=_raw(row["body"]),
+    )
+    return ControlLine(control=control, status=OperationStatus(row["status"]), settle_time=row["settle_time"])
+
+
+def _source(row: asyncpg.Record) -> Line:
+    return SourceLine(
+        run_id=row["run_id"],
+        step_ref=row["step_ref"],
+        attempt=row["attempt"],
+        item_index=row["item_index"],
+        output=_raw(row["output"]),
+    )
+
+
+def _raw(text: str | None) -> Any:
+    """A JSON text to be passed on as it stands, on one line."""
+    if text is None:
+        return None
+    if "\n" in text or "\r" in text:
+        text = dumps(parse(text, max_bytes=None))
+    return msgspec.Raw(text.encode())
+
+
+_SECTIONS: Final = (
+    _Section(statement="export_transitions", key=("seq",), first=(0,), line=_transition),
+    _Section(
+        statement="export_attempts",
+        key=("step_ref", "item_index", "kind", "attempt"),
+        first=("", -(1 << 31), "", 0),
+        line=_attempt,
+    ),
+    _Section(statement="export_controls", key=("request_id",), first=("",), line=_control),
+    _Section(
+        statement="export_sources",
+        key=("run_id", "step_ref", "item_index", "attempt"),
+        first=("", "", -(1 << 31), 0),
+        line=_source,
+    ),
+)

@@ -1,0 +1,67 @@
+-- The recorded facts of a run, for ExportRun. SELECT only, every row found with its tenant. JSON columns are passed on as the texts that they are.
+
+-- name: export_run
+select s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id, s.labels::text,
+       s.input::text, s.tier, s.traceparent, s.root_run_id::text, coalesce(s.parent_run_id::text, '') as parent_run_id, s.nesting_depth,
+       s.journey_id::text, s.context::text, coalesce(s.continued_from_run_id::text, '') as continued_from_run_id, s.inverses::text,
+       coalesce(s.reset_from_run_id::text, '') as reset_from_run_id, s.reset_from_seq, s.overrides::text, s.preserved::text,
+       v.manifest::text, (v.manifest -> 'variables')::text as variables
+from eec_workflow_run_start s
+join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id
+where s.tenant_id = $1 and s.run_id = $2;
+
+-- name: export_transitions
+-- In their order, by the key; no more of them than about $4 bytes, the first whatever its size.
+select t.seq, t.at, t.events::text
+from (
+    select h.seq, h.at, h.events, sum(octet_length(h.events::text)) over (order by h.seq) - octet_length(h.events::text) as before
+    from (select * from eec_workflow_transition where tenant_id = $1 and run_id = $2 and seq > $3 order by seq limit $5) h
+) t
+where t.before < $4::bigint order by t.seq;
+
+-- name: export_attempts
+-- In the order of their key; no more of them than about $7 bytes of outputs, the first whatever its size. The size and hash of a late success are computed as the
+-- coordinator does.
+select a.*, left(encode(sha256(convert_to(a.stale_output, 'UTF8')), 'hex'), 16) as stale_hash, octet_length(a.stale_output) as stale_size
+from (
+    select b.step_ref, b.item_index, b.kind, b.attempt, b.idempotency_key, b.start_time, b.outcome, b.report_time, b.output::text, b.output_size, b.output_hash,
+           b.error_code, b.error_message, b.non_retryable, b.retry_after_ms, b.stale_outcome, b.stale_time, b.stale_output::text,
+           sum(coalesce(b.output_size, 0) + coalesce(octet_length(b.stale_output::text), 0))
+               over (order by b.step_ref, b.item_index, b.kind, b.attempt)
+           - coalesce(b.output_size, 0) - coalesce(octet_length(b.stale_output::text), 0) as before
+    from (
+        select * from eec_workflow_step_attempt
+        where tenant_id = $1 and run_id = $2 and (step_ref, item_index, kind, attempt) > ($3::text, $4::int, $5::text, $6::int)
+        order by step_ref, item_index, kind, attempt limit $8
+    ) b
+) a
+where a.before < $7::bigint order by a.step_ref, a.item_index, a.kind, a.attempt;
+
+-- name: export_controls
+select c.request_id, c.verb, c.step_ref, c.body::text, c.reason, c.actor, c.create_time, c.status, c.settle_time
+from (
+    select i.*, sum(octet_length(i.body::text)) over (order by i.request_id) - octet_length(i.body::text) as before
+    from (select * from eec_workflow_intent where tenant_id = $1 and run_id = $2 and request_id > $3 order by request_id limit $5) i
+) c
+where c.before < $4::bigint order by c.request_id;
+
+-- name: export_sources
+-- The outputs of other runs that the run's inverses read: of what the runs before it in its chain, or the one that it was reset from, had registered (C5, C6, C7).
+select s.run_id, s.step_ref, s.item_index, s.attempt, s.output
+from (
+    select r.run_id, r.step_ref, r.item_index, r.attempt, o.output,
+           sum(octet_length(o.output)) over (order by r.run_id, r.step_ref, r.item_index, r.attempt) - octet_length(o.output) as before
+    from (
+        select distinct e ->> 'run_id' as run_id, e ->> 'step_ref' as step_ref, coalesce((e ->> 'item_index')::int, -1) as item_index,
+               (e ->> 'attempt')::int as attempt
+        from eec_workflow_run_start b, jsonb_array_elements(b.inverses) e
+        where b.tenant_id = $1 and b.run_id = $2 and coalesce(e ->> 'run_id', '') <> ''
+    ) r
+    cross join lateral (
+        select coalesce(a.output, a.stale_output)::text as output from eec_workflow_step_attempt a
+        where a.tenant_id = $1 and a.run_id = r.run_id::uuid and a.step_ref = r.step_ref and a.item_index = r.item_index and a.attempt = r.attempt
+          and a.kind = case when r.item_index < 0 then 'step' else 'item' end offset 0
+    ) o
+    where (r.run_id, r.step_ref, r.item_index, r.attempt) > ($3::text, $4::text, $5::int, $6::int) and o.output is not null
+) s
+where s.before < $7::bigint order by s.run_id, s.step_ref, s.item_index, s.attempt limit $8;
