@@ -98,6 +98,7 @@ class Rows:
         self.family[start.run_id] = self
         self.controls: dict[str, Control] = {}
         self.settled: dict[str, SettleControl] = {}
+        self.settle_times: dict[str, datetime] = {}
         self.born: dict[str, StartRun] = {}
         self.ledger: dict[int, Inverse] = {}
         self.audit: dict[str, RecordAudit] = {}
@@ -194,13 +195,12 @@ class Rows:
         for a in self.attempts.values():
             told = a.status is not AttemptStatus.OPEN or a.outcome is not None
             if a.late is not None and not a.late_judged and told and a.outcome is not Outcome.SUCCEEDED:
-                text = orjson.dumps(a.late[1])
                 yield LateSuccess(
                     step_ref=a.task.step_ref,
                     attempt=a.task.attempt,
                     idempotency_key=a.task.idempotency_key,
                     report_time=a.late[0],
-                    output=OutputRef(attempt=a.task.attempt, size=len(text), hash=sha256(text).hexdigest()[:16]),
+                    output=reference(a.task.attempt, a.late[1]),
                     kind=a.task.kind,
                 )
 
@@ -230,7 +230,7 @@ class Rows:
                 outcome=a.outcome,
                 report_time=a.report_time,
                 start_time=a.start_time,
-                output=_reference(a) if a.has_output else None,
+                output=reference(a.task.attempt, a.output) if a.has_output else None,
                 fault=a.fault,
                 non_retryable=a.non_retryable,
                 retry_after_ms=a.retry_after_ms,
@@ -282,7 +282,9 @@ class Rows:
                 assert effect.request_id not in self.settled, f"{effect.request_id} is settled twice"
                 assert effect.request_id in self.controls
                 self.settled[effect.request_id] = effect
+                self.settle_times[effect.request_id] = now
             case ForwardControl():
+                self.settle_times[effect.request_id] = now
                 self._forward(effect)
             case StartRun():
                 assert effect.run_id not in self.born, "a run is born twice"
@@ -408,9 +410,10 @@ def _over(since: datetime, limit_ms: int | None, now: datetime) -> bool:
     return limit_ms is not None and since + timedelta(milliseconds=limit_ms) <= now
 
 
-def _reference(row: Attempt) -> OutputRef:
-    text = orjson.dumps(row.output)
-    return OutputRef(attempt=row.task.attempt, size=len(text), hash=sha256(text).hexdigest()[:16])
+def reference(attempt: int, output: Any) -> OutputRef:
+    """The reference to an output that an attempt's row holds."""
+    text = orjson.dumps(output)
+    return OutputRef(attempt=attempt, size=len(text), hash=sha256(text).hexdigest()[:16])
 
 
 def _commit_order(effect: Effect) -> int:

@@ -151,16 +151,19 @@ class _Stage:
             )
 
     def _controls(self, line: TransitionLine) -> Iterator[Control]:
-        """The controls that the tick was told of: which it settled, which its events name, and the continuation that waits for the run's end."""
+        """The controls that the tick was told of and that changed something: which its events name, and the continuation that waits for the run's end."""
         named = {getattr(event, "request_id", "") for event in line.events}
         for stop in (e.stop for e in line.events if isinstance(e, RunStopping)):
             named |= {stop.request_id, stop.continuation.request_id if stop.continuation is not None else ""}
         if self._run is not None and self._run.stop is not None and self._run.stop.continuation is not None:
             named.add(self._run.stop.continuation.request_id)
+        hastened = any(isinstance(event, RunStopping) for event in line.events)
         for known in self._recording.controls:
-            name = known.control.request_id
-            if name not in self._settled and (name in named or known.settle_time == line.at):
-                yield known.control
+            control = known.control
+            # A cancel that hastens a stop leaves the stop its name (G8).
+            nameless = hastened and control.verb is Verb.CANCEL and known.settle_time == line.at
+            if control.request_id not in self._settled and (control.request_id in named or nameless):
+                yield control
 
     def _due(self, at: datetime) -> Iterator[TimerDue]:
         for (kind, ref, item), due in sorted(self._timers.items(), key=lambda timer: (timer[1], timer[0])):
