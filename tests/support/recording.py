@@ -1,0 +1,63 @@
+"""Recordings of runs that were played in memory (the other way to one is the export of a real run)."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ductord.model.enums import TaskKind
+from ductord.model.recording import FORMAT, AttemptLine, ControlLine, Recording, RunLine, SourceLine, TransitionLine
+from tests.support.rows import Attempt, Rows, reference
+
+
+def recording_of(rows: Rows) -> Recording:
+    """Everything that was known to the decisions about this run."""
+    return Recording(
+        run=RunLine(format=FORMAT, manifest=rows.manifest, start=rows.start, limits=msgspec.to_builtins(rows.limits)),
+        transitions=tuple(TransitionLine(seq=t.seq, at=t.at, events=t.events) for t in rows.history),
+        attempts=tuple(_attempt(row) for row in rows.attempts.values()),
+        controls=tuple(_controls(rows)),
+        sources=tuple(_sources(rows)),
+    )
+
+
+def _attempt(row: Attempt) -> AttemptLine:
+    late_time, late_output = row.late if row.late is not None else (None, None)
+    return AttemptLine(
+        step_ref=row.task.step_ref,
+        attempt=row.task.attempt,
+        idempotency_key=row.task.idempotency_key,
+        kind=row.task.kind,
+        start_time=row.start_time,
+        outcome=row.outcome,
+        report_time=row.report_time,
+        output=row.output,
+        reference=reference(row.task.attempt, row.output) if row.has_output else None,
+        fault=row.fault,
+        non_retryable=row.non_retryable,
+        retry_after_ms=row.retry_after_ms,
+        late_time=late_time,
+        late_output=late_output,
+        late_reference=reference(row.task.attempt, late_output) if late_time is not None else None,
+    )
+
+
+def _controls(rows: Rows) -> Iterator[ControlLine]:
+    for name, control in rows.controls.items():
+        effect = rows.settled.get(name)
+        if effect is None:
+            yield ControlLine(control=control)
+        else:
+            yield ControlLine(control=control, status=effect.status, settle_time=rows.settle_times[name])
+
+
+def _sources(rows: Rows) -> Iterator[SourceLine]:
+    for entry in rows.ledger.values():
+        if entry.kind is TaskKind.COMPENSATION and entry.source_attempt and entry.source_run_id:
+            key = (entry.source_run_id, entry.step_ref, entry.item_index, entry.source_attempt)
+            yield SourceLine(
+                run_id=entry.source_run_id,
+                step_ref=entry.step_ref,
+                item_index=entry.item_index,
+                attempt=entry.source_attempt,
+                output=rows.source_output(key),
+            )
