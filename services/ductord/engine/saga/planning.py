@@ -44,9 +44,8 @@ def plan(tick: Tick) -> None:
     entries: list[Inverse] = []
     block = undoing(tick.work.run.status)
     if block is not None:
-        _found(tick, block)
         for registered in reversed(tick.work.run.saga.registered):
-            if not registered.spent:
+            if not registered.spent and not _found(tick, registered, block):
                 entries += _inverses(tick, registered, block)
         if ended:
             entries += _doubtful(tick, block)
@@ -56,30 +55,29 @@ def plan(tick: Tick) -> None:
         tick.emit(CompensationPlanned(entries=tuple(entries)))
 
 
-def _found(tick: Tick, block: CompensationBlock) -> None:
-    """A success came to light that entries of unknown outcome stand for: they are owed now. An entry that ran, asked for by a person, has undone it;
-    one that a person settled otherwise is shown to a person again."""
-    saga = tick.work.run.saga
-    for registered in saga.registered:
-        if registered.spent or registered.run_id:
-            continue
-        for position, entry in enumerate(saga.plan):
-            if (
-                (entry.step_ref, entry.item_index, entry.block) == (registered.step_ref, registered.item_index, block)
-                and entry.source_logical == registered.logical
-                and not entry.source_attempt
-                and not entry.source_run_id
-            ):
-                status, fault = _after_all(entry)
-                tick.emit(
-                    InverseEnded(
-                        position=position,
-                        step_ref=entry.step_ref,
-                        status=status,
-                        fault=fault,
-                        source_attempt=registered.attempt,
-                    )
+def _found(tick: Tick, registered: Registered, block: CompensationBlock) -> bool:
+    """Whether entries of unknown outcome stand for this success, which came to light since: they are owed now. An entry that ran, asked for by a person,
+    has undone it, and one that runs is awaited; one that a person settled otherwise is shown to a person again."""
+    entries = {
+        position: entry
+        for position, entry in enumerate(tick.work.run.saga.plan)
+        if (entry.step_ref, entry.item_index, entry.block) == (registered.step_ref, registered.item_index, block)
+        and entry.source_logical == registered.logical
+        and not (entry.source_attempt or entry.source_run_id or registered.run_id)
+    }
+    if not any(entry.status is InverseStatus.RUNNING for entry in entries.values()):
+        for position, entry in entries.items():
+            status, fault = _after_all(entry)
+            tick.emit(
+                InverseEnded(
+                    position=position,
+                    step_ref=entry.step_ref,
+                    status=status,
+                    fault=fault,
+                    source_attempt=registered.attempt,
                 )
+            )
+    return bool(entries)
 
 
 def _after_all(entry: Inverse) -> tuple[InverseStatus, Fault | None]:
