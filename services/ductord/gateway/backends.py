@@ -16,10 +16,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ductor.workflow.v1 import task_service_pb2 as task
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition
+from ductor.workflow.v1 import workflow_run_control_service_pb2 as run_control
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger
 from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
+from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
 from ductord.gateway.exchange import DEFAULT_TIMEOUT_S, Exchange
@@ -50,6 +52,11 @@ BACKENDS: Final = (
         target="trigger",
         service=trigger.DESCRIPTOR.services_by_name["WorkflowTriggerService"],
         stub=WorkflowTriggerServiceStub,
+    ),
+    Backend(
+        target="run_control",
+        service=run_control.DESCRIPTOR.services_by_name["WorkflowRunControlService"],
+        stub=WorkflowRunControlServiceStub,
     ),
     Backend(target="reads", service=reads.DESCRIPTOR.services_by_name["WorkflowService"], stub=WorkflowServiceStub),
     Backend(target="dispatch", service=task.DESCRIPTOR.services_by_name["TaskService"], stub=TaskServiceStub),
@@ -109,10 +116,12 @@ class Backends:
 
 
 def patience(rpc: MethodDescriptor, request: Message) -> float:
-    """Seconds that a request itself asks to wait: for a checkpoint (ruling G9), for a first task."""
+    """Seconds that a request itself asks to wait: for a checkpoint (ruling G9), for what becomes of a control (C1), for a first task."""
     asked: Any = request
     if rpc.name == "TriggerWorkflow" and asked.wait_for_checkpoint:
         seconds = asked.checkpoint_timeout_seconds or 30  # as the service takes it
+    elif rpc.name == "WaitOperation":
+        seconds = asked.timeout_seconds if asked.HasField("timeout_seconds") else 30
     elif rpc.name == "PollTasks":
         seconds = asked.wait_ms / 1000
     else:

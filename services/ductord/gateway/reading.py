@@ -25,7 +25,7 @@ from ductord.gateway.faults import (
     named,
 )
 from ductord.gateway.scalars import Read, ReadText, scalar, wrong
-from ductord.gateway.vocabulary import STRUCT, TIME, TWIN, VALUE, Dialect, EnumWords, twin_of
+from ductord.gateway.vocabulary import MASK, STRUCT, TIME, TWIN, VALUE, Dialect, EnumWords, twin_of
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
 from ductord.rpc.errors import of_payload
@@ -191,7 +191,7 @@ class Reader:
     def _field(self, descriptor: FieldDescriptor) -> Field:
         field = Field(descriptor, self.dialect)
         message = descriptor.message_type
-        if message is None or message.full_name == TIME:
+        if message is None or message.full_name in (TIME, MASK):
             field.read, field.text = scalar(descriptor, self.dialect)
         elif message.full_name in (STRUCT, VALUE):
             twin = twin_of(descriptor)

@@ -1,4 +1,4 @@
-"""Scalars, enums and times from their JSON text or from a query parameter: what each field kind takes, by dialect.
+"""Scalars, enums, times and field masks from their JSON text or from a query parameter: what each field kind takes, by dialect.
 
 A number is judged by its value: `5.0` is `5` (ruling L5). REST takes numbers only as numbers (YM-01); canonical proto JSON also takes them as
 strings. A boolean is never a number, and an enum never wraps (AP-02). What a string may hold is judged by the service, the same on every door.
@@ -13,7 +13,7 @@ from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.descriptor import FieldDescriptor as Kind
 
 from ductord.gateway.faults import NOTHING, Reading
-from ductord.gateway.vocabulary import Dialect, EnumWords, read_time
+from ductord.gateway.vocabulary import MASK, Dialect, EnumWords, read_mask, read_time
 
 Read = Callable[[bytes, str, Reading], Any]
 """`read(text, path, reading)`: the value, or `NOTHING` and a fault more."""
@@ -36,8 +36,10 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 def scalar(field: Kind, dialect: Dialect) -> tuple[Read, ReadText]:
-    """How a field that is no message (or is a time) is read. Raises TypeError for a kind that was not taught."""
+    """How a field that is no message (or is a time or a field mask) is read. Raises TypeError for a kind that was not taught."""
     kind = field.cpp_type
+    if field.message_type is not None and field.message_type.full_name == MASK:
+        return _text(read_mask, "field names with commas between them"), read_mask
     if kind == Kind.CPPTYPE_MESSAGE:
         return _text(_time, "a time as 2026-07-11T11:10:00Z"), _time
     if field.enum_type is not None:

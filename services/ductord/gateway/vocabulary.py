@@ -14,9 +14,12 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 TIME: Final = "google.protobuf.Timestamp"
 STRUCT: Final = "google.protobuf.Struct"
 VALUE: Final = "google.protobuf.Value"
+MASK: Final = "google.protobuf.FieldMask"
 TWIN: Final = "_json"
 
 _EPOCH: Final = datetime(1970, 1, 1)
+_CAPITAL: Final = re.compile(r"[A-Z]")
+_UNDERSCORED: Final = re.compile(r"_([a-z0-9])")
 _RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
 
 
@@ -83,6 +86,19 @@ def read_time(text: str) -> dict[str, int] | None:
         return None
     since = moment - _EPOCH
     return {"seconds": since.days * 86_400 + since.seconds, "nanos": int((fraction or "").ljust(9, "0"))}
+
+
+def read_mask(text: str) -> dict[str, list[str]]:
+    """`{paths}` of a field mask, which JSON spells as one text, in either spelling of names; the paths as the contract has them."""
+    paths = [_CAPITAL.sub(lambda m: f"_{m.group().lower()}", path.strip()) for path in text.split(",")]
+    return {"paths": [path for path in paths if path]}
+
+
+def write_mask(mask: Any, dialect: Dialect) -> str:
+    """The paths of a field mask as one text."""
+    if dialect is Dialect.REST:
+        return ",".join(mask.paths)
+    return ",".join(_UNDERSCORED.sub(lambda m: m[1].upper(), path) for path in mask.paths)
 
 
 def write_time(time: Any) -> str:

@@ -11,7 +11,7 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from ductord.gateway.vocabulary import STRUCT, TIME, VALUE, Dialect, EnumWords, payload_of, write_time
+from ductord.gateway.vocabulary import MASK, STRUCT, TIME, VALUE, Dialect, EnumWords, payload_of, write_mask, write_time
 
 Write = Callable[[Any], Any]
 
@@ -107,6 +107,8 @@ class Writer:
         if message is not None:
             if message.full_name == TIME:
                 return (write_time if self._dialect is Dialect.REST else _canonical_time), None
+            if message.full_name == MASK:
+                return (lambda mask: write_mask(mask, self._dialect)), None
             if message.full_name in (STRUCT, VALUE):
                 return (_struct if message.full_name == STRUCT else _value), None
             return self.of(message).tree, None

@@ -434,6 +434,7 @@ class RunSnapshot(_message.Message):
     RUN_CONTEXT_JSON_FIELD_NUMBER: _builtins.int
     RUN_CONTEXT_TRUNCATED_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     transition_count: _builtins.int
     """How many transitions the run has made."""
     history_length: _builtins.int
@@ -442,6 +443,8 @@ class RunSnapshot(_message.Message):
     """The exact twin of run_context, given instead of it as payload_format says."""
     run_context_truncated: _builtins.bool
     """Whether run_context was left out because the reply would have grown too large."""
+    truncated: _builtins.bool
+    """Whether error texts were cut, or ends of the lists left out, because the reply would have grown too large; the lists of the run's own have everything."""
     @_builtins.property
     def summary(self) -> _run_pb2.RunSummary:
         """What the run is and where it stands."""
@@ -504,10 +507,11 @@ class RunSnapshot(_message.Message):
         run_context_json: _builtins.str | None = ...,
         run_context_truncated: _builtins.bool = ...,
         quarantine: _run_pb2.Quarantine | None = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run_context_json", b"_run_context_json", "quarantine", b"quarantine", "run_context", b"run_context", "run_context_json", b"run_context_json", "stop", b"stop", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_context_json", b"_run_context_json", "checkpoints", b"checkpoints", "compensation", b"compensation", "edges", b"edges", "history_length", b"history_length", "nodes", b"nodes", "open_attempts", b"open_attempts", "pending_operations", b"pending_operations", "quarantine", b"quarantine", "run_context", b"run_context", "run_context_json", b"run_context_json", "run_context_truncated", b"run_context_truncated", "stop", b"stop", "summary", b"summary", "timers", b"timers", "transition_count", b"transition_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_context_json", b"_run_context_json", "checkpoints", b"checkpoints", "compensation", b"compensation", "edges", b"edges", "history_length", b"history_length", "nodes", b"nodes", "open_attempts", b"open_attempts", "pending_operations", b"pending_operations", "quarantine", b"quarantine", "run_context", b"run_context", "run_context_json", b"run_context_json", "run_context_truncated", b"run_context_truncated", "stop", b"stop", "summary", b"summary", "timers", b"timers", "transition_count", b"transition_count", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run_context_json: _TypeAlias = _typing.Literal["run_context_json"]  # noqa: Y015
     _WhichOneofArgType__run_context_json: _TypeAlias = _typing.Literal["_run_context_json", b"_run_context_json"]  # noqa: Y015
