@@ -14,7 +14,17 @@ T = "eec_workflow_"
 SELECT = {
     "definition": {"definition", "draft", "version"},
     "trigger": {"definition", "version", "run_start", "run", "checkpoint", "step_attempt"},
-    "run_control": set[str](),
+    "run_control": {
+        "version",
+        "run_start",
+        "run",
+        "transition",
+        "step_attempt",
+        "timer",
+        "quarantine",
+        "compensation",
+        "intent",
+    },
     "signals": set[str](),
     "reads": {
         "definition",
@@ -47,7 +57,7 @@ SELECT = {
 INSERT = {
     "definition": {"definition", "draft", "version", "audit"},
     "trigger": {"run_start", "run_label", "wakeup"},
-    "run_control": set[str](),
+    "run_control": {"intent", "wakeup", "audit"},
     "signals": set[str](),
     "reads": set[str](),
     "coordinator": {

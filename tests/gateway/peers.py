@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from ductor.workflow.v1 import task_service_pb2_grpc as tasks
 from ductor.workflow.v1 import workflow_definition_service_pb2_grpc as definitions
+from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls
 from ductor.workflow.v1 import workflow_service_pb2_grpc as reads
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as triggers
 from ductord.gateway.backends import BACKENDS
@@ -27,6 +28,7 @@ Answer = Callable[[Any], Any]
 _ADD: dict[str, Callable[[Any, Any], None]] = {
     "WorkflowDefinitionService": definitions.add_WorkflowDefinitionServiceServicer_to_server,
     "WorkflowTriggerService": triggers.add_WorkflowTriggerServiceServicer_to_server,
+    "WorkflowRunControlService": controls.add_WorkflowRunControlServiceServicer_to_server,
     "WorkflowService": reads.add_WorkflowServiceServicer_to_server,
     "TaskService": tasks.add_TaskServiceServicer_to_server,
 }
