@@ -39,11 +39,14 @@ SELECT = {
         "checkpoint",
         "quarantine",
         "audit",
+        "intent",
+        "compensation",
     },
     "coordinator": {
         "definition",
         "version",
         "run_start",
+        "run_label",
         "run",
         "transition",
         "step_attempt",
@@ -51,6 +54,8 @@ SELECT = {
         "checkpoint",
         "quarantine",
         "wakeup",
+        "intent",
+        "compensation",
     },
     "dispatch": {"step_attempt"},
 }
@@ -71,6 +76,8 @@ INSERT = {
         "quarantine",
         "wakeup",
         "audit",
+        "intent",
+        "compensation",
     },
     "dispatch": {"wakeup"},
 }
@@ -80,7 +87,7 @@ DELETE = {
     "run_control": set[str](),
     "signals": set[str](),
     "reads": set[str](),
-    "coordinator": {"timer", "quarantine", "wakeup"},
+    "coordinator": {"timer", "quarantine", "wakeup", "checkpoint"},
     "dispatch": set[str](),
 }
 ALL = None
@@ -109,7 +116,13 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
             "error_code",
             "error_message",
             "check_time",
+            "due_time",
+            "queue_deadline",
+            "held_due_time",
+            "late_judged_time",
         },
+        "intent": {"status", "settle_time", "outcome_code", "outcome_message", "result"},
+        "compensation": ALL,
     },
     "dispatch": {"step_attempt": LEASE_AND_RESULT},
 }
@@ -224,6 +237,9 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
               select t, r, 'a', 1, 'standard', 'default', 'noop:noop', '{{}}', 'k', now(), now() from ids),
         j as (insert into {T}timer (tenant_id, run_id, kind, due_time) select t, r, 'run_timeout', now() from ids),
         k as (insert into {T}wakeup (tenant_id, run_id) select t, r from ids),
+        n as (insert into {T}intent (tenant_id, run_id, request_id, verb, body_hash, actor) select t, r, 'q', 'pause', '', 'x' from ids),
+        o as (insert into {T}compensation (tenant_id, run_id, position, family_slug, step_ref, kind, block, number, action, status, create_time, update_time)
+              select t, r, 0, 's', 'a', 'finally', 'finally', 0, 'noop:noop', 'owed', now(), now() from ids),
         l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
         insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids
         """
