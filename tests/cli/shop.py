@@ -1,0 +1,112 @@
+"""A stack, a shop's definitions and the command line, for the tests of what operators do."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.dev import invoke
+from tests.support.stack import Stack
+
+TENANT = "shop"
+WORKFLOWS = {
+    # waits for a packer whom nobody has: a run that stands still until somebody does something
+    "parcel": """\
+type: workflow_definition
+definition:
+  family_slug: parcel
+  steps:
+    - ref: charge
+      type: action
+      action: core:echo
+      args: {payment: "p-${{ TRIGGER.payload.order }}", note: "${{ default(CONTEXT.note, '') }}"}
+      compensation:
+        on_failure: [{action: core:echo, args: {refund: "${{ OUTPUT.payment }}"}}]
+        on_cancel: [{action: core:echo, args: {refund: "${{ OUTPUT.payment }}"}}]
+        finally: [{action: core:echo, args: {closed: "${{ RUN.id }}"}}]
+    - {ref: pack, type: action, action: shop:pack, queue: packers}
+    - {ref: ship, type: action, action: core:echo, args: {of: "${{ STEPS.pack.output }}"}}
+  edges:
+    - {source_ref: charge, target_ref: pack, type: success}
+    - {source_ref: pack, target_ref: ship, type: success}
+""",
+    # the truck breaks down once
+    "delivery": """\
+type: workflow_definition
+definition:
+  family_slug: delivery
+  steps:
+    - {ref: load, type: action, action: core:echo, args: {boxes: "${{ TRIGGER.payload.boxes }}"}}
+    - {ref: drive, type: action, action: core:fail, args: {code: INVALID_ARGUMENT, message: no fuel, times: 1}}
+    - {ref: unload, type: action, action: core:echo, args: {boxes: "${{ STEPS.load.output.boxes }}"}}
+  edges:
+    - {source_ref: load, target_ref: drive, type: success}
+    - {source_ref: drive, target_ref: unload, type: success}
+""",
+    # an undo that cannot be done by a machine
+    "stubborn": """\
+type: workflow_definition
+definition:
+  family_slug: stubborn
+  steps:
+    - ref: charge
+      type: action
+      action: core:echo
+      compensation:
+        on_failure: [{action: core:fail, args: {code: INVALID_ARGUMENT, message: the bank is closed}}]
+        on_cancel: []
+    - {ref: pack, type: action, action: core:fail, args: {code: INVALID_ARGUMENT, message: no box}}
+  edges:
+    - {source_ref: charge, target_ref: pack, type: success}
+""",
+}
+
+
+class Shop:
+    """The command line of the shop's operator."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def ductor(self, *arguments: str, input_: str | None = None) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        return invoke(*arguments, input_=input_, DUCTOR_TARGET=self.stack["edges"].target, DUCTOR_TENANT_ID=TENANT)
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """The JSON document of a command that ends with `code`."""
+        done = self.ductor(*arguments, "--json")
+        assert (done[0], done[2]) == (code, ""), done
+        return json.loads(done[1])
+
+    def start(self, workflow: str, **input_: object) -> str:
+        """Start a run; its id."""
+        code, output, errors = self.ductor("trigger", workflow, "--input", json.dumps(input_))
+        assert (code, errors) == (0, "")
+        return output.strip()
+
+    def until(self, run_id: str, holds: Callable[[Any], bool]) -> Any:
+        """The snapshot of a run as soon as it satisfies `holds`."""
+        deadline = time.monotonic() + 30
+        while True:
+            found = self.json("run", "snapshot", run_id)["data"]
+            if holds(found):
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)  # between two looks
+
+    def waiting_for_a_packer(self, order: int) -> str:
+        """A run of `parcel` whose goods are charged and stand to be packed."""
+        run_id = self.start("parcel", order=order)
+        self.until(run_id, lambda run: node(run, "pack")["status"] == "running")
+        return run_id
+
+    def ended(self, workflow: str, status: str, **input_: object) -> str:
+        """A run that has ended so."""
+        run_id = self.start(workflow, **input_)
+        self.until(run_id, lambda run: bool(run["summary"]["status"] == status))
+        return run_id
+
+
+def node(run: Any, ref: str) -> Any:
+    """A node of a snapshot."""
+    return next(n for n in run["nodes"] if n["step_ref"] == ref)
