@@ -46,6 +46,11 @@ class MemoryWorld:
     def run_id(self) -> str:
         return self._rows.start.run_id if self._rows is not None else RUN_ID
 
+    @property
+    def family(self) -> list[Rows]:
+        """The rows of all runs of the story, in the order in which they were turned to."""
+        return list(self._rows.family.values()) if self._rows is not None else []
+
     async def limits(self, **changed: int) -> None:
         self._limits = replace(self._limits, **changed)
 

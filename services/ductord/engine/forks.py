@@ -29,7 +29,8 @@ _AT_WORK = (NodeStatus.RUNNING, NodeStatus.WAITING)
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What a reset would do, node for node; step refs in graph order. `kept`: had ended at the point. `preserved`: later outputs that are taken over.
     `restarted`: all others, which run as far as the graph leads to them. `overridden`: get a given input. `compensated`: kept or preserved steps whose inverses
-    have run or are unaccounted for. `inherited`: the registrations that the new run takes over, as the source has them."""
+    have run or are unaccounted for. `inherited`: the registrations that the new run takes over, as the source has them. `doubts`: attempts of kept and
+    preserved steps of which nobody knows whether they acted, for the new run to account for."""
 
     seq: int
     kept: tuple[str, ...]
@@ -38,6 +39,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     overridden: tuple[str, ...] = ()
     compensated: tuple[str, ...] = ()
     inherited: tuple[Registered, ...] = ()
+    doubts: tuple[Registered, ...] = ()
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +108,9 @@ def preview(
         for step, node in zip(manifest.steps, source.nodes, strict=True)
         if step.ref in wanted and node.output is not None
     }
-    compensated, inherited = _inverses(manifest, base, source, kept, preserved)
+    taken = {ref: base.nodes[graph_of(manifest).index[ref]].attempt for ref in kept}
+    taken |= {ref: output.attempt for ref, output in preserved.items()}
+    compensated = _compensated(manifest, source, taken)
     if compensated and not force:
         refs = ",".join(compensated)
         message = (
@@ -115,15 +119,16 @@ def preview(
         )
         metadata = {"compensation_status": source.saga.status.value, "step_refs": refs}
         return Rejection(reason="RUN_COMPENSATED", message=message, metadata=metadata)
-    held = {*kept, *preserved}
+    hands_over = source.status.terminal and not source.continued_to_run_id
     return Preview(
         seq=seq,
         kept=tuple(kept),
         preserved=preserved,
-        restarted=tuple(step.ref for step in manifest.steps if step.ref not in held),
+        restarted=tuple(step.ref for step in manifest.steps if step.ref not in taken),
         overridden=tuple(step.ref for step in manifest.steps if step.ref in overrides),
         compensated=compensated,
-        inherited=inherited,
+        inherited=_inherited(source, taken) if hands_over else (),
+        doubts=_doubts(manifest, base, source, preserved) if hands_over else (),
     )
 
 
@@ -185,25 +190,34 @@ def _refused_steps(
     return None
 
 
-def _inverses(
-    manifest: Manifest, base: Run, source: Run, kept: list[str], preserved: Mapping[str, OutputRef]
-) -> tuple[tuple[str, ...], tuple[Registered, ...]]:
-    """Of the steps that the new run will have without running them: those that are compensated, and the registrations it takes over.
-
-    An attempt that the new run does not repeat is one up to `taken[ref]`. A source that has ended hands over what it does not owe any more itself; what it
-    had from a run that it continues comes along. An open source keeps its own, and a continued one has given them to its successor (C6).
-    """
-    index = graph_of(manifest).index
-    taken = {ref: base.nodes[index[ref]].attempt for ref in kept} | {r: o.attempt for r, o in preserved.items()}
-    compensated = {
+def _compensated(manifest: Manifest, source: Run, taken: Mapping[str, int]) -> tuple[str, ...]:
+    """Of the steps that the new run will have without running them, up to the attempt `taken`: those whose effect was undone, or may have been."""
+    found = {
         entry.step_ref
         for entry in source.saga.plan
         if entry.kind is TaskKind.COMPENSATION
         and (entry.source_run_id not in ("", source.run_id) or entry.source_attempt <= taken.get(entry.step_ref, -1))
     }
-    inherited = tuple(
+    return tuple(step.ref for step in manifest.steps if step.ref in found)
+
+
+def _inherited(source: Run, taken: Mapping[str, int]) -> tuple[Registered, ...]:
+    """What a source that has ended does not owe any more itself, of the attempts that the new run takes for its own; what it had from a run that it continues
+    comes along. An open source keeps its own, and a continued one has given them to its successor (C6)."""
+    return tuple(
         r for r in source.saga.registered if not r.spent and (r.run_id or r.attempt <= taken.get(r.step_ref, 0))
     )
-    if not source.status.terminal or source.continued_to_run_id:
-        inherited = ()
-    return tuple(step.ref for step in manifest.steps if step.ref in compensated), inherited
+
+
+def _doubts(manifest: Manifest, base: Run, source: Run, preserved: Mapping[str, OutputRef]) -> tuple[Registered, ...]:
+    """Logical attempts of these steps that may have acted and that nothing in the source's ledger stands for."""
+    known = {(r.step_ref, r.logical) for r in source.saga.registered if not r.run_id}
+    known |= {(e.step_ref, e.source_logical) for e in source.saga.plan if e.kind is TaskKind.COMPENSATION}
+    return tuple(
+        Registered(step_ref=step.ref, attempt=0, logical=logical, run_id=source.run_id)
+        for step, then, now in zip(manifest.steps, base.nodes, source.nodes, strict=True)
+        if step.compensation is not None and (then.status.terminal or step.ref in preserved)
+        for node in (now if step.ref in preserved else then,)
+        for logical in (*node.doubts, *node.unknown)
+        if (step.ref, logical) not in known
+    )

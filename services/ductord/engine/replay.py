@@ -18,8 +18,9 @@ from ductord.engine.limits import Limits
 from ductord.model.control import Control
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer, SettleControl
-from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
-from ductord.model.events import AttemptEnded, Event, InverseRegistered, RunStopping
+from ductord.model.enums import InverseStatus, Outcome, TaskKind, TimerKind, Verb
+from ductord.model.events import AttemptEnded, Event, InverseEnded, InverseRegistered, RunStopping
+from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.recording import AttemptLine, Recording, TransitionLine
 from ductord.model.run import Run
@@ -134,12 +135,16 @@ class _Stage:
         yield from sorted(told, key=lambda r: (r.report_time, r.step_ref, r.item_index, r.kind, r.attempt))
 
     def _lates(self, line: TransitionLine) -> Iterator[LateSuccess]:
+        """The late successes that changed something: of an action that was registered by it, of an inverse whose entry it settled."""
+        rows: list[AttemptLine | None] = []
         for event in line.events:
-            if not isinstance(event, InverseRegistered) or not event.late:
-                continue
-            row = self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt))
+            if isinstance(event, InverseRegistered) and event.late:
+                rows.append(self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt)))
+            elif isinstance(event, InverseEnded) and event.status is InverseStatus.DONE and not event.request_id:
+                rows += self._undone_late(line, event)
+        for row in rows:
             if row is None or row.late_time is None or row.late_reference is None:
-                raise ReplayError(f"the late success of {event.step_ref}#{event.attempt} is not in the recording")
+                raise ReplayError(f"a late success that transition {line.seq} names is not in the recording")
             yield LateSuccess(
                 step_ref=row.step_ref,
                 attempt=row.attempt,
@@ -150,6 +155,16 @@ class _Stage:
                 item_index=row.item_index,
             )
 
+    def _undone_late(self, line: TransitionLine, event: InverseEnded) -> list[AttemptLine]:
+        """The late success behind the end of an entry, unless an attempt's report is behind it: it shows the key of the entry's logical attempt."""
+        reported = (e for e in line.events if isinstance(e, AttemptEnded) and e.outcome is Outcome.SUCCEEDED)
+        if self._run is None or any(e.position == event.position for e in reported):
+            return []
+        entry = self._run.saga.plan[event.position]
+        key = idempotency_key(self._start.run_id, entry.step_ref, entry.item_index, entry.logical, entry.kind)
+        known = (a for a in self._attempts.values() if a.idempotency_key == key and a.late_time is not None)
+        return [a for a in known if a.late_time is not None and a.late_time <= line.at]
+
     def _controls(self, line: TransitionLine) -> Iterator[Control]:
         """The controls that the tick was told of and that changed something: which its events name, and the continuation that waits for the run's end."""
         named = {getattr(event, "request_id", "") for event in line.events}
@@ -157,7 +172,8 @@ class _Stage:
             named |= {stop.request_id, stop.continuation.request_id if stop.continuation is not None else ""}
         if self._run is not None and self._run.stop is not None and self._run.stop.continuation is not None:
             named.add(self._run.stop.continuation.request_id)
-        hastened = any(isinstance(event, RunStopping) for event in line.events)
+        stopping = self._run is not None and self._run.stop is not None
+        hastened = stopping and any(isinstance(event, RunStopping) for event in line.events)
         for known in self._recording.controls:
             control = known.control
             # A cancel that hastens a stop leaves the stop its name (G8).

@@ -60,7 +60,7 @@ def apply_reset(tick: Tick, control: Control) -> None:
     tick.do(
         StartRun(
             run_id=born,
-            inverses=tuple(replace(r, run_id=r.run_id or run.run_id) for r in made.inherited),
+            inverses=(*(replace(r, run_id=r.run_id or run.run_id) for r in made.inherited), *made.doubts),
             reset_from_seq=body.seq,
             overrides_of=control.request_id,
             preserved=made.preserved,

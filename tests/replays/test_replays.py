@@ -1,0 +1,88 @@
+"""Runs of before, decided by today's engine: a change of the engine that would change history shows up here as a difference.
+
+The files of this folder are recordings of runs, as `ductor run export` writes them or from a story. `pytest tests/replays --rewrite` records the stories of
+STORIES anew; a recording that changes by it is a behaviour that has changed, for runs that are under way too: read the diff, and see that the manifest's
+`engine_level` says so where it must. To record more, add a story to the list and rewrite, or put the export of a real run beside the others.
+"""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ductord.engine.replay import replay
+from ductord.model.events import NodeEnded
+from ductord.model.recording import Recording, decode, encode
+from tests.support.memory_world import MemoryWorld
+from tests.support.recording import recording_of
+from tests.support.story import play, read
+
+HERE = Path(__file__).parent
+SCENARIOS = sorted((HERE.parent / "scenarios").glob("*.txt"))
+
+STORIES = (
+    "choice",
+    "edge_done",
+    "edge_true_false",
+    "checkpoint_skips",
+    "fail_cleanup",
+    "fail_drain_backoff",
+    "fail_fast_grace",
+    "fail_run_all",
+    "join_any",
+    "lost_too_often",
+    "output_expression",
+    "retry_jitter",
+    "retry_worker_says",
+    "templates",
+    "timeout_run_during_grace",
+    "timeout_total_in_backoff",
+    "try_catch",
+    "redrive_after_timeout",
+    "redrive_checkpoint",
+    "redrive_compensated",
+    "redrive_judges_again_upstream",
+    "reset_of_reset_run",
+    "reset_preserve_routing",
+    "reset_takes_inverses_over",
+)
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_a_recorded_run_comes_out_as_it_did(path: Path) -> None:
+    assert replay(decode(path.read_bytes())) is None
+
+
+async def test_the_recordings_are_there(request: pytest.FixtureRequest) -> None:
+    for name in STORIES:
+        for number, recording in enumerate(await _recordings(HERE.parent / "scenarios" / f"{name}.txt"), start=1):
+            path = HERE / f"{name}.{number}.jsonl"
+            if request.config.getoption("--rewrite"):
+                path.write_text(encode(recording))
+            assert path.exists(), f"record it: pytest {HERE.name} --rewrite"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+async def test_every_story_replays_without_difference(path: Path) -> None:
+    """What a recording holds is enough to decide every transition again, whatever happened to the run."""
+    for recording in await _recordings(path):
+        assert replay(decode(encode(recording))) is None
+
+
+async def test_a_change_is_named() -> None:
+    """The first transition that comes out otherwise, and both versions of it."""
+    recording = (await _recordings(HERE.parent / "scenarios" / "try_catch.txt"))[0]
+    number, told = next(
+        (number, t) for number, t in enumerate(recording.transitions) if any(isinstance(e, NodeEnded) for e in t.events)
+    )
+    doctored = msgspec.structs.replace(told, events=told.events[:-1])
+    transitions = (*recording.transitions[:number], doctored, *recording.transitions[number + 1 :])
+    difference = replay(msgspec.structs.replace(recording, transitions=transitions))
+    assert difference is not None
+    assert (difference.seq, difference.expected, difference.found) == (told.seq, doctored.events, told.events)
+
+
+async def _recordings(path: Path) -> list[Recording]:
+    world = MemoryWorld()
+    await play(read(path), world)
+    return [recording_of(rows) for rows in world.family if rows.history]
