@@ -25,7 +25,7 @@ def engine() -> Iterator[Engine]:
     """One engine for all tests, with the examples published by `workflow load`."""
     with dev_folder() as folder, running_dev(folder) as running:
         done = _ductor(running, "workflow", "load", str(EXAMPLES))
-        assert done == (0, "hello_world v1 published\norder v1 published\n", ""), done
+        assert done == (0, "hello_world v1 published\norder v1 published\ntrip v1 published\n", ""), done
         yield running
 
 

@@ -137,7 +137,7 @@ def test_definitions_of_a_folder_are_published_at_start(folder: Path) -> None:
     try:
         for _ in range(2):
             engine.start()
-            _until(lambda: _published(engine) == ["hello_world v1", "order v1"])
+            _until(lambda: _published(engine) == ["hello_world v1", "order v1", "trip v1"])
             assert engine.stop() == 0
     finally:
         engine.stop()

@@ -11,7 +11,7 @@ def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys, contextlib, io\n"
         "from ductord.cli.commands import app\n"
-        "for arguments in (['--help'], ['workflow', '--help'], ['run', 'watch', '--help'], ['dev', '--help']):\n"
+        "for arguments in (['--help'], ['workflow', '--help'], ['run', 'watch', '--help'], ['run', 'reset', '--help'], ['step', 'pause', '--help'], ['dev', '--help']):\n"
         "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
         "        app(arguments)\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"

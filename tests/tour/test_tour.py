@@ -21,7 +21,7 @@ MARK = "--- block {} ---"
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """One engine for both halves, as a reader would have it."""
+    """One engine for all parts, as a reader would have it."""
     with dev_folder() as folder, running_dev(folder) as running:
         yield running
 
@@ -39,6 +39,14 @@ def test_the_tour_with_grpcurl(engine: Engine, tmp_path: Path) -> None:
     if shutil.which("jq") is None:
         pytest.skip("the tour needs jq")
     _tour(sections()["With grpcurl"], engine, tmp_path, [grpcurl_folder()])
+
+
+def test_the_tour_of_an_operator(engine: Engine, tmp_path: Path) -> None:
+    """Pause, cancel with compensation, redrive, reset and the audit trail, with curl, grpcurl and the command line (C1 to C8)."""
+    for tool in ("curl", "jq"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"the tour needs {tool}")
+    _tour(sections()["Operating a run"], engine, tmp_path, [grpcurl_folder()])
 
 
 def _tour(blocks: list[Block], engine: Engine, folder: Path, tools: list[Path]) -> None:
