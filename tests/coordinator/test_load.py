@@ -70,7 +70,7 @@ def test_the_cache_is_bounded_by_weight() -> None:
             known.remember_output(f"s{ref}", 1, None, LARGE_BYTES)
         known.remember_output("large", 1, None, LARGE_BYTES + 1)
         assert "large" not in known.outputs
-        cache.keep(known, 0)
+        cache.keep(known)
     assert cache.runs.currsize <= 64 << 20
     assert 10 < len(cache.runs) < 100
     assert "r99" in cache.runs

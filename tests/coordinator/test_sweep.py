@@ -85,7 +85,7 @@ async def test_gj_06_a_lost_wake_up_strands_no_run(books: Books, ticker: Ticker)
     assert (await ticker.drain()).claimed == 0
     assert not (await Net(60_000).round(ticker.connection)).woke, "not before the period is over"
     swept = await Net(0).round(ticker.connection)
-    assert swept.repaired == {"reports": 1, "timers": 0, "starts": 0, "stuck": 0}
+    assert {place: count for place, count in swept.repaired.items() if count} == {"reports": 1}
     await ticker.drain()
     assert (await books.settled(run_id)).status == "completed"
 

@@ -4,8 +4,10 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from ductord.coordinator.commit import Decided, commit
-from ductord.coordinator.load import SQL, load
+from ductord.coordinator.commit import commit
+from ductord.coordinator.decided import Decided
+from ductord.coordinator.load import load
+from ductord.coordinator.starts import SQL
 from ductord.engine.decide import decide
 from ductord.model.decision import Decision
 from tests.coordinator.conftest import Ticker

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from ductord.coordinator.load import SQL
+from ductord.coordinator.starts import SQL
 from ductord.db.ids import new_id
 from ductord.db.pool import open_pool
 from tests.conftest import Database

@@ -71,7 +71,8 @@ async def test_failures_and_releases(client: Client, queue: Queue) -> None:
 
 
 async def test_rt_02_a_late_result_is_stale(client: Client, queue: Queue) -> None:
-    """RT-02: the attempt is closed and its result arrives: LEASE_LOST, kept as stale, once; the attempt stays as it was judged."""
+    """RT-02, C7: the attempt is closed and its result arrives: LEASE_LOST, kept as stale, once; the attempt stays as it was judged. Its run is woken, once: what
+    the attempt did may have to be undone."""
     [run] = await queue.put(1)
     [task] = await client.poll()
     await queue.owner.execute(
@@ -82,7 +83,19 @@ async def test_rt_02_a_late_result_is_stale(client: Client, queue: Queue) -> Non
     row = await queue.row(run)
     assert (row["status"], row["outcome"], row["output"]) == ("timed_out", "timed_out", None)
     assert (row["stale_outcome"], row["stale_output"]) == ("succeeded", '"late"')
-    assert await queue.wakeups() == []
+    assert await queue.wakeups() == [run]
+
+
+async def test_rt_02_a_late_failure_wakes_nobody(client: Client, queue: Queue) -> None:
+    """RT-02: a failure that comes too late is kept, and there is nothing to do about it; nor about a success that says again what counted."""
+    closed, counted = await queue.put(2)
+    tasks = {task.run_id: task for task in await client.poll()}
+    await queue.owner.execute("update eec_workflow_step_attempt set status = 'timed_out' where run_id = $1", closed)
+    assert await client.succeed([tasks[counted]], '"a"') == [OK]
+    await queue.owner.execute("update eec_workflow_step_attempt set status = 'succeeded' where run_id = $1", counted)
+    assert await client.complete(failure(tasks[closed], "A"), success(tasks[counted], '"b"')) == [LOST, LOST]
+    assert (await queue.row(counted))["stale_outcome"] == "succeeded"
+    assert await queue.wakeups() == [counted]
 
 
 async def test_rt_02_a_result_after_the_deadline_is_a_timeout(client: Client, queue: Queue) -> None:
@@ -129,7 +142,7 @@ async def test_rt_05_each_of_fifty_lost_attempts_is_reported_once(client: Client
     answers = await client.succeed(tasks)
     assert answers == [LOST] * 30 + [OK] * 20
     assert await queue.outcomes() == {"lost": 30, "succeeded": 20}
-    assert sorted(await queue.wakeups()) == sorted(task.run_id for task in tasks[30:])
+    assert sorted(await queue.wakeups()) == sorted(task.run_id for task in tasks), "C7: the fenced ones too, as late"
 
 
 async def test_concurrent_reports_of_one_attempt(client: Client, queue: Queue) -> None:

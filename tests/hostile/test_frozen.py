@@ -5,7 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from ductord.coordinator.load import SQL
+from ductord.coordinator.starts import SQL
 from ductord.db.pool import open_pool
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker

@@ -12,6 +12,7 @@ from cachetools import LRUCache
 from ductord.coordinator.turns import Turns
 from ductord.engine.expressions import Programs, programs_for
 from ductord.model import manifest as manifests
+from ductord.model.enums import CompensationStatus
 from ductord.model.manifest import Expression, Manifest, Template
 from ductord.model.run import Run, RunStart
 
@@ -28,24 +29,29 @@ _PARSED = 4
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest with its compiled programs. `reads_trigger`: some expression reads TRIGGER, so a tick needs the run's input. `size`: of its text."""
+    """A manifest with its compiled programs. `reads_trigger`, `reads_context`: some expression reads TRIGGER or CONTEXT, so a tick needs the run's input or
+    its context. `size`: of its text."""
 
     manifest: Manifest
     programs: Programs
     reads_trigger: bool
+    reads_context: bool
     size: int
 
 
 class Known(msgspec.Struct, kw_only=True):
     """A run in memory: its start, its state as of `run.seq` (None: no run row yet) and small outputs by step ref with their attempt and size.
 
-    `input_bytes`: the size of the input that the start holds.
+    `input_bytes`: the size of the payloads that the start holds. `left`: sizes of those that it lacks because they are large (`input`, `context`,
+    `overrides`). `passing`: it was given one of those for the tick at hand.
     """
 
     start: RunStart
     run: Run | None
     outputs: dict[str, tuple[int, Any, int]] = {}
     input_bytes: int = 0
+    left: dict[str, int] = {}
+    passing: bool = False
 
     def remember_output(self, step_ref: str, attempt: int, value: Any, size: int) -> None:
         """Keep a small output for the steps that will read it."""
@@ -68,10 +74,11 @@ class Cache:
         self.compiled: LRUCache[str, Compiled] = LRUCache(_MANIFESTS_BYTES, getsizeof=lambda compiled: compiled.size)
         self.turns = Turns()
 
-    def keep(self, known: Known, input_size: int) -> None:
-        """Remember an open run; an ended one, or one with a large input, is forgotten."""
-        ended = known.run is not None and known.run.status.terminal
-        if ended or input_size > LARGE_BYTES or known.weight > _RUNS_BYTES:
+    def keep(self, known: Known) -> None:
+        """Remember a run that goes on; one that has ended and owes nothing, or one with a large payload, is forgotten."""
+        run = known.run
+        over = run is not None and run.status.terminal and run.saga.status is not CompensationStatus.RUNNING
+        if over or known.passing or known.weight > _RUNS_BYTES:
             self.forget(known.start.run_id)
         else:
             self.runs[known.start.run_id] = known
@@ -85,7 +92,11 @@ def compile_manifest(text: str) -> Compiled:
     """Decode and compile a stored manifest. Raises what the decoder or the compiler raises: the run is then quarantined."""
     manifest = manifests.decode(text)
     return Compiled(
-        manifest=manifest, programs=programs_for(manifest), reads_trigger=_reads(manifest, "TRIGGER"), size=len(text)
+        manifest=manifest,
+        programs=programs_for(manifest),
+        reads_trigger=_reads(manifest, "TRIGGER"),
+        reads_context=_reads(manifest, "CONTEXT"),
+        size=len(text),
     )
 
 

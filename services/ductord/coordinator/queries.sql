@@ -50,88 +50,83 @@ served as (
 select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
 
 -- name: load_runs
--- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again, nor are inputs of more
--- than $5 bytes sent along.
+-- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again, nor are payloads of
+-- more than $5 bytes sent along. `controlled` and `late` say whether there is anything of that kind at all: two probes of tiny indexes, so that the common
+-- tick needs no statement more.
 select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
-       s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth,
+       s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.continued_from_run_id::text,
+       s.reset_from_run_id::text, s.reset_from_seq,
        case when c.start_known then null else s.labels::text end as labels,
+       case when c.start_known then null else s.inverses::text end as inverses,
+       case when c.start_known then null else s.preserved::text end as preserved,
        case when c.start_known or octet_length(s.input::text) > $5::int then null else s.input::text end as input,
+       case when c.start_known or octet_length(s.context::text) > $5::int then null else s.context::text end as context,
+       case when c.start_known or octet_length(s.overrides::text) > $5::int then null else s.overrides::text end as overrides,
        case when c.start_known then 0 else octet_length(s.input::text) end as input_bytes,
+       case when c.start_known then 0 else octet_length(s.context::text) end as context_bytes,
+       case when c.start_known then 0 else octet_length(s.overrides::text) end as overrides_bytes,
        r.record_version, r.status, r.has_errors, r.start_time, r.end_time, r.format_version, r.engine_level,
        case when r.record_version = c.known then null else r.node_states::text end as node_states,
        case when r.record_version = c.known then null else r.edge_states end as edge_states,
        case when r.record_version = c.known then null else r.run_state::text end as run_state,
-       q.ticks as quarantine_ticks
+       q.ticks as quarantine_ticks, i.found is not null as controlled, l.found is not null as late
 from unnest($1::text[], $2::uuid[], $3::int[], $4::bool[]) as c(tenant_id, run_id, known, start_known)
 join eec_workflow_run_start s on s.tenant_id = c.tenant_id and s.run_id = c.run_id
 left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
 left join eec_workflow_quarantine q on q.tenant_id = c.tenant_id and q.run_id = c.run_id
+left join lateral (
+    select true as found from eec_workflow_intent p where p.tenant_id = c.tenant_id and p.run_id = c.run_id and p.status = 'pending' limit 1
+) i on true
+left join lateral (
+    select true as found from eec_workflow_step_attempt a
+    where a.tenant_id = c.tenant_id and a.run_id = c.run_id and a.stale_outcome = 'succeeded' and a.late_judged_time is null
+      and a.outcome is distinct from 'succeeded' limit 1
+) l on true
 order by s.run_id;
 
--- name: load_inputs
--- Large inputs, of the runs whose expressions read them.
-select c.run_id::text, s.input::text
-from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
-cross join lateral (select input from eec_workflow_run_start b where b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0) s;
+-- name: load_large
+-- Large payloads of starts: those that a tick reads.
+select c.run_id::text, c.name, case c.name when 'input' then s.input::text when 'context' then s.context::text else s.overrides::text end as payload
+from unnest($1::text[], $2::uuid[], $3::text[]) as c(tenant_id, run_id, name)
+cross join lateral (
+    select input, context, overrides from eec_workflow_run_start b where b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0
+) s;
 
 -- name: load_manifests
 select tenant_id, version_id::text, format_version, engine_level, manifest_hash, manifest::text
 from eec_workflow_version
 where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
 
--- name: load_reports
--- The inbox of attempts: reported and not yet judged. Drained by «not yet applied», never by «id above the last». Outputs of more than $3 bytes stay where they
--- are: most are never read by a tick, and a batch of them would fill the memory.
-select a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.outcome, a.report_time, a.start_time,
-       case when a.output_size > $3::int then null else a.output::text end as output, coalesce(a.output_size > $3::int, false) as output_left,
-       a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms
-from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
-cross join lateral (
-    select * from eec_workflow_step_attempt r
-    where r.tenant_id = c.tenant_id and r.run_id = c.run_id and r.status = 'open' and r.report_time is not null offset 0
-) a
-order by a.report_time, a.step_ref, a.item_index, a.attempt;
-
--- name: load_timers
-select t.tenant_id, t.run_id::text, t.kind, t.step_ref, t.item_index, t.due_time
-from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
-cross join lateral (
-    select * from eec_workflow_timer d where d.tenant_id = c.tenant_id and d.run_id = c.run_id and d.due_time <= $3 offset 0
-) t
-order by t.due_time, t.kind, t.step_ref;
-
--- name: load_outputs
--- Outputs that ready steps read, each from the row of the attempt that produced it.
-select c.run_id::text, a.step_ref, a.attempt, a.output::text
-from unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) as c(tenant_id, run_id, step_ref, attempt)
-cross join lateral (
-    select step_ref, attempt, output from eec_workflow_step_attempt o
-    where o.tenant_id = c.tenant_id and o.run_id = c.run_id and o.step_ref = c.step_ref and o.item_index = -1 and o.kind = 'step'
-      and o.attempt = c.attempt offset 0
-) a;
-
 -- name: update_runs
--- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A terminal row never matches again; that is
--- said by status, because `end_time is null` would let the planner walk the index of open runs once per row.
+-- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. `was` says what the decision was made for: one
+-- for an open run never overwrites a terminal row, nor the other way about (SW-05). Not `end_time is null`: the planner would walk the index of open runs
+-- once per row. A run that has ended keeps its result while its compensation moves (`keeps`).
 update eec_workflow_run r
 set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
     current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
-    result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
+    result = case when x.keeps then r.result else x.result::json end, result_refs = case when x.keeps then r.result_refs else x.result_refs::jsonb end,
+    update_time = $14::timestamptz, end_time = x.end_time, compensation_status = x.compensation_status, close_reason = x.close_reason,
+    continued_to_run_id = x.continued_to_run_id, held = x.held
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[])
-     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs, end_time)
-where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status in ('running', 'paused')
+            $12::text[], $13::text[], $15::timestamptz[], $16::text[], $17::text[], $18::uuid[], $19::bool[], $20::text[], $21::bool[])
+     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
+          end_time, compensation_status, close_reason, continued_to_run_id, held, was, keeps)
+where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status = x.was
 returning r.run_id::text;
 
 -- name: insert_runs
+-- A reset run begins behind the transitions that it adopts ($3: how many).
 insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
-                              error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
-select x.tenant_id, x.run_id, 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step, x.has_errors, x.error_code,
-       x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, $14::timestamptz
+                              error_message, result, result_refs, update_time, end_time, compensation_status, close_reason, continued_to_run_id, held,
+                              version_id, format_version, engine_level, start_time)
+select x.tenant_id, x.run_id, x.known + 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step, x.has_errors, x.error_code,
+       x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.compensation_status, x.close_reason, x.continued_to_run_id,
+       x.held, x.version_id, x.format_version, x.engine_level, x.start_time
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[])
+            $12::text[], $13::text[], $15::timestamptz[], $16::text[], $17::text[], $18::uuid[], $19::bool[], $20::uuid[], $21::int[], $22::int[],
+            $23::timestamptz[])
      as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
-          end_time, version_id, format_version, engine_level)
+          end_time, compensation_status, close_reason, continued_to_run_id, held, version_id, format_version, engine_level, start_time)
 on conflict (tenant_id, run_id) do nothing
 returning run_id::text;
 
@@ -139,49 +134,6 @@ returning run_id::text;
 insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
 select x.tenant_id, x.run_id, x.seq, $5::timestamptz, x.events::json
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[]) as x(tenant_id, run_id, seq, events);
-
--- name: close_attempts
-update eec_workflow_step_attempt a
-set status = x.status, end_time = $8
-from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt, status)
-where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
-  and a.attempt = x.attempt and a.status = 'open';
-
--- name: insert_attempts
-insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
-                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time)
-select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17::timestamptz
-from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
-            $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[])
-     as x(tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time, queue_deadline, timeout_ms,
-          heartbeat_timeout_ms, traceparent);
-
--- name: insert_retries
--- A retry reuses the rendered input of the attempt before, and gets its last heartbeat details (A1, A5).
-insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
-                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time)
-select p.tenant_id, p.run_id, p.step_ref, p.item_index, p.kind, x.attempt, p.tier, x.queue, x.action, p.input, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16::timestamptz
-from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[], $10::text[],
-            $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[])
-     as x(tenant_id, run_id, step_ref, item_index, kind, attempt, retry_of, queue, action, idempotency_key, due_time, queue_deadline, timeout_ms,
-          heartbeat_timeout_ms, traceparent)
-join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.run_id and p.step_ref = x.step_ref and p.item_index = x.item_index
-    and p.kind = x.kind and p.attempt = x.retry_of;
-
--- name: request_cancels
--- A leased attempt is told at its next heartbeat. One that nobody works on is revoked at once: there is nobody to wait for, and its run is woken to judge it.
-with asked as (
-    update eec_workflow_step_attempt a
-    set cancel_requested_time = $7, report_time = case when a.lease_secret is null then $7 else a.report_time end,
-        outcome = case when a.lease_secret is null then 'revoked' else a.outcome end
-    from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
-    where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
-      and a.attempt = x.attempt and a.status = 'open' and a.report_time is null and a.cancel_requested_time is null
-    returning a.tenant_id, a.run_id, a.outcome
-)
-insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from asked where outcome = 'revoked';
 
 -- name: set_timers
 insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, item_index, due_time)
@@ -194,6 +146,11 @@ delete from eec_workflow_timer t
 using unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) as x(tenant_id, run_id, step_ref, kind)
 where t.tenant_id = x.tenant_id and t.run_id = x.run_id
   and ((x.step_ref = '' and x.kind = '') or (t.step_ref = x.step_ref and (x.kind = '' or t.kind = x.kind)));
+
+-- name: clear_checkpoints
+-- A checkpoint that was told to be unreachable is possible again (C4).
+delete from eec_workflow_checkpoint k using unnest($1::text[], $2::uuid[], $3::text[]) as x(tenant_id, run_id, name)
+where k.tenant_id = x.tenant_id and k.run_id = x.run_id and k.name = x.name and k.status = 'unreachable';
 
 -- name: insert_checkpoints
 insert into eec_workflow_checkpoint (tenant_id, run_id, name, status, at, refs)

@@ -46,6 +46,12 @@ class Coordinator:
         self._expired = metrics.counter(
             "ductor_expired_attempts", "Attempts that a limit ended, by outcome.", ("outcome",)
         )
+        self._controls = metrics.counter(
+            "ductor_settled_controls", "Controls that ticks settled, by verb and outcome.", ("verb", "outcome")
+        )
+        self._inverses = metrics.counter(
+            "ductor_compensations", "Entries of compensation ledgers that were settled, by status.", ("status",)
+        )
         self._repaired = metrics.counter(
             "ductor_lost_wakeups", "Wake-ups found missing by the sweep; should stay 0.", ("place",)
         )
@@ -89,6 +95,10 @@ class Coordinator:
             count = getattr(ticked, result)
             if count:
                 self._runs.labels(result).inc(count)
+        for (verb, outcome), count in ticked.told.controls.items():
+            self._controls.labels(verb, outcome).inc(count)
+        for status, count in ticked.told.inverses.items():
+            self._inverses.labels(status).inc(count)
 
 
 async def start(scope: Scope) -> None:

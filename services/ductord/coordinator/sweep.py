@@ -16,6 +16,7 @@ SQL = Queries("ductord.coordinator", "sweep.sql")
 _BATCH = 1000
 _LATE_COMMIT = timedelta(seconds=10)
 """How much older than a look a start may be that the look before could not see yet. What takes longer is found by the walk over all starts."""
+_WAITING = ("reports", "timers", "controls", "lates", "compensations")
 _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 
 
@@ -59,10 +60,10 @@ class Net:
         self._starts_since: datetime | None = None
 
     async def round(self, connection: asyncpg.Connection) -> Swept:
-        """One round over reports, timers, the latest starts, and a page each of starts and open runs."""
+        """One round over what waits to be judged, the latest starts, and a page each of starts and open runs."""
         swept = Swept()
-        swept.repaired["reports"] = await connection.fetchval(SQL["sweep_reports"], self._period_ms, _BATCH)
-        swept.repaired["timers"] = await connection.fetchval(SQL["sweep_timers"], self._period_ms, _BATCH)
+        for place in _WAITING:
+            swept.repaired[place] = await connection.fetchval(SQL[f"sweep_{place}"], self._period_ms, _BATCH)
         now = await connection.fetchval(SQL["now"])
         reach = timedelta(milliseconds=self._period_ms) + _LATE_COMMIT
         latest = await connection.fetchval(

@@ -52,11 +52,14 @@ woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, 
 select count(*)::int from lost;
 
 -- name: sweep_timers
--- Timers that woke their run and are still there although no wake-up names it: the wake-up was lost. (A run that is set aside has one, in the future.)
+-- Timers that woke their run and are still there although no wake-up names it: the wake-up was lost. (A run that is set aside has one, in the future; what a
+-- pause of the run or of the step holds waits for a resume, C2.)
 with lost as (
     select t.tenant_id, t.run_id, t.kind, t.step_ref, t.item_index from eec_workflow_timer t
     where t.woken_time < eec_now() - $1::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.run_id = t.run_id offset 0)
+      and not exists (select from eec_workflow_run r where r.tenant_id = t.tenant_id and r.run_id = t.run_id and r.held and t.kind <> 'run_timeout'
+                        and (r.status = 'paused' or r.node_states -> t.step_ref -> 'paused' is not null) offset 0)
     order by t.woken_time limit $2 for update skip locked
 ),
 again as (
@@ -104,15 +107,15 @@ select (select count(*)::int from lost) as lost, (select count(*)::int from page
        (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
 
 -- name: sweep_stuck
--- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt. The count should be 0: each is a
--- bug, and is woken.
+-- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt, no operator who holds them. The
+-- count should be 0: each is a bug, and is woken.
 with page as (
-    select r.tenant_id, r.run_id, r.update_time from eec_workflow_run r
+    select r.tenant_id, r.run_id, r.update_time, r.held from eec_workflow_run r
     where r.end_time is null and (r.tenant_id, r.run_id) > ($1, $2::uuid) order by r.tenant_id, r.run_id limit $3
 ),
 stuck as (
     select p.tenant_id, p.run_id from page p
-    where p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
+    where not p.held and p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
       and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind <> 'run_timeout' offset 0)
       and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open' offset 0)
@@ -121,6 +124,43 @@ woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, 
 select (select count(*)::int from stuck) as stuck, (select count(*)::int from page) as seen,
        (select tenant_id from page order by tenant_id desc, run_id desc limit 1) as last_tenant,
        (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
+
+-- name: sweep_compensations
+-- Runs that have ended and whose compensation is under way with nothing to wait for: no wake-up, no open attempt. Should be 0 too.
+with stuck as (
+    select r.tenant_id, r.run_id from eec_workflow_run r
+    where r.compensation_status = 'running' and r.update_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = r.tenant_id and w.run_id = r.run_id offset 0)
+      and not exists (select from eec_workflow_step_attempt a where a.tenant_id = r.tenant_id and a.run_id = r.run_id and a.status = 'open' offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from stuck)
+select count(*)::int from stuck;
+
+-- name: sweep_controls
+-- Controls that nobody woke a run for. One that asks a run to continue as new waits for the run's end, and so do those that came after it (C6).
+with lost as (
+    select distinct i.tenant_id, i.run_id from eec_workflow_intent i
+    where i.status = 'pending' and i.create_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = i.tenant_id and w.run_id = i.run_id offset 0)
+      and not exists (select from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id and r.end_time is null
+                        and r.run_state -> 'stop' -> 'continuation' is not null offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_lates
+-- Late successes that nobody woke a run for (C7).
+with lost as (
+    select distinct a.tenant_id, a.run_id from eec_workflow_step_attempt a
+    where a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded'
+      and a.stale_time < eec_now() - $1::bigint * interval '1 millisecond' and (a.status <> 'open' or a.report_time is not null)
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
 
 -- name: now
 select eec_now();

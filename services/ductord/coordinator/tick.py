@@ -9,16 +9,21 @@ import time
 from collections.abc import Sequence
 
 import asyncpg
+from msgspec.structs import replace
 
 from ductord.coordinator.cache import Cache
-from ductord.coordinator.commit import Decided, commit
-from ductord.coordinator.load import SQL, Batch, Loaded, load, load_outputs
-from ductord.coordinator.telling import tell
+from ductord.coordinator.commit import commit
+from ductord.coordinator.decided import Decided, unreported
+from ductord.coordinator.load import load, look
+from ductord.coordinator.loaded import Batch, Loaded
+from ductord.coordinator.outputs import load_outputs, load_sources
+from ductord.coordinator.starts import SQL
+from ductord.coordinator.telling import Told, tell
 from ductord.db.outage import passes
 from ductord.engine.decide import decide
 from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
-from ductord.model.inbox import Inbox
+from ductord.model.inbox import SourceKey
 from ductord.model.jsonvalue import storable_text
 from ductord.rpc import tracing
 
@@ -34,12 +39,13 @@ Runs = Sequence[tuple[str, str]]
 
 
 class Ticked:
-    """What a tick did, for metrics and the loop's pace."""
+    """What a tick did, for metrics and the loop's pace. `told`: what it decided about controls and compensation."""
 
-    __slots__ = ("claimed", "conflicts", "ended", "foreign", "quarantined", "tasks", "transitions")
+    __slots__ = ("claimed", "conflicts", "ended", "foreign", "quarantined", "tasks", "told", "transitions")
 
     def __init__(self) -> None:
         self.claimed = self.transitions = self.tasks = self.ended = self.conflicts = self.quarantined = self.foreign = 0
+        self.told = Told()
 
     def add(self, other: "Ticked") -> None:
         """Sum up the halves of a bisected batch."""
@@ -69,7 +75,7 @@ async def tick(
     except BaseException:
         _forget(cache, claimed)
         raise
-    tell(committed)
+    ticked.told = tell(committed)
     return ticked
 
 
@@ -100,6 +106,7 @@ async def _decide_and_commit(
     waiting = [batch.runs[place] for place in turns.begin([loaded.known.start.tenant_id for loaded in batch.runs])]
     while waiting:
         missing: list[tuple[Loaded, Missing]] = []
+        blind: list[Loaded] = []
         for loaded in waiting:
             if turns.over:
                 left.append(loaded)
@@ -108,13 +115,16 @@ async def _decide_and_commit(
             turns.decided(loaded.known.start.tenant_id, answer)
             if isinstance(answer, Missing):
                 missing.append((loaded, answer))
+            elif isinstance(answer, Decision) and not loaded.looked and unreported(loaded, answer.effects):
+                blind.append(loaded)  # it ends attempts of which it does not know whether a worker took them
             elif isinstance(answer, Decision):
                 decided.append(Decided(loaded=loaded, decision=answer, traceparent=_traced(loaded, answer, begin_ns)))
             else:
                 failed.append((loaded, answer))
         if missing:
             await _load_missing(connection, missing)
-        waiting = [loaded for loaded, _ in missing]
+        await look(connection, blind)
+        waiting = [loaded for loaded, _ in missing] + blind
     lost = await commit(connection, decided, batch.now)
     for entry in decided:
         known = entry.loaded.known
@@ -123,7 +133,7 @@ async def _decide_and_commit(
             continue
         if entry.decision.run is not None:
             known.run = entry.decision.run
-        cache.keep(known, entry.loaded.input_size)
+        cache.keep(known)
         ticked.transitions += bool(entry.decision.events)
         ticked.tasks += entry.tasks
         ticked.ended += entry.ended
@@ -135,11 +145,7 @@ async def _decide_and_commit(
         start = loaded.known.start
         cache.forget(start.run_id)
         again.append((start.tenant_id, start.run_id, 0))
-    again += [
-        (e.loaded.known.start.tenant_id, e.loaded.known.start.run_id, 0)
-        for e in decided
-        if e.loaded.known.start.run_id in lost
-    ]
+    again += [(*entry.key, 0) for entry in decided if entry.key[1] in lost or entry.loaded.more]
     await _wake(connection, again)
     if failed:
         ticked.quarantined += len(failed)
@@ -173,18 +179,25 @@ def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
 
 
 async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> None:
-    wanted = [(loaded, ref) for loaded, needs in missing for ref in needs.steps if ref not in loaded.inbox.outputs]
-    if not wanted:
+    outputs = [(x, ref) for x, needs in missing for ref in needs.steps if ref not in x.inbox.outputs]
+    sources = [(x, key) for x, needs in missing for key in needs.sources if key not in x.inbox.source_outputs]
+    if not outputs and not sources:
         raise ValueError("decide asks for outputs that it was given")
-    values = await load_outputs(connection, wanted)
-    for loaded, needs in missing:
+    values = await load_outputs(connection, outputs) if outputs else {}
+    undone = await load_sources(connection, sources) if sources else {}
+    added: dict[str, dict[str, object]] = {}
+    for loaded, ref in outputs:
         run_id = loaded.known.start.run_id
-        outputs = {
-            **loaded.inbox.outputs,
-            **{ref: values.get((run_id, ref)) for ref in needs.steps if ref not in loaded.inbox.outputs},
-        }
-        loaded.inbox = Inbox(
-            start=loaded.inbox.start, reports=loaded.inbox.reports, timers=loaded.inbox.timers, outputs=outputs
+        added.setdefault(run_id, {})[ref] = values.get((run_id, ref))
+    added_sources: dict[str, dict[SourceKey, object]] = {}
+    for (run_id, key), value in undone.items():
+        added_sources.setdefault(run_id, {})[key] = value
+    for loaded, _ in missing:
+        run_id, inbox = loaded.known.start.run_id, loaded.inbox
+        loaded.inbox = replace(
+            inbox,
+            outputs={**inbox.outputs, **added.get(run_id, {})},
+            source_outputs={**inbox.source_outputs, **added_sources.get(run_id, {})},
         )
 
 

@@ -71,7 +71,7 @@ candidate as (
     cross join lateral (
         select a.ctid as row_id, a.due_time from eec_workflow_step_attempt a
         where a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id = w.tenant_id and a.due_time <= eec_now()
-          and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null and a.cancel_requested_time is null
+          and a.due_time >= $12 and a.status = 'open' and a.report_time is null and a.lease_secret is null and a.cancel_requested_time is null and a.held_due_time is null
         order by a.due_time limit s.tasks
     ) a
     where h.tier is null or (w.wrapped, w.tenant_id) <= (h.wrapped, h.tenant_id)
@@ -88,7 +88,7 @@ locked as materialized (
     from (select * from ordered order by number) o
     cross join lateral (
         select a.ctid as row_id, a.input, a.previous_details from eec_workflow_step_attempt a
-        where a.ctid = o.row_id and a.status = 'open' and a.report_time is null and a.lease_secret is null
+        where a.ctid = o.row_id and a.status = 'open' and a.report_time is null and a.lease_secret is null and a.held_due_time is null
         for update skip locked
     ) l
     limit $4
@@ -112,7 +112,7 @@ claimed as (
         lease_expire_time = eec_now() + $11::bigint * interval '1 millisecond',
         deadline_time = eec_now() + least(a.timeout_ms, 31536000000) * interval '1 millisecond',
         check_time = eec_now() + least($11::bigint, a.timeout_ms, a.heartbeat_timeout_ms) * interval '1 millisecond'
-    where a.ctid = any (array(select t.row_id from taken t)) and a.lease_secret is null
+    where a.ctid = any (array(select t.row_id from taken t)) and a.lease_secret is null and a.held_due_time is null
     returning a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.tier, a.queue, a.action, a.input::text as input,
               a.idempotency_key, a.previous_details::text as previous_details, a.traceparent, a.lease_secret, a.heartbeat_timeout_ms,
               least(a.timeout_ms, 2147483647) as remaining_ms, (extract(epoch from eec_now() - a.due_time) * 1000)::bigint as waited_ms
@@ -123,7 +123,7 @@ select array(select distinct o.tier from ordered o) as tiers,
        (select count(*) from ordered)::int as candidates, eec_now() as now,
        coalesce((select min(o.due_time) from ordered o), eec_now()) as front,
        case when not exists (select from ordered) then (
-           select least(extract(epoch from min(n.due_time) - eec_now()) * 1000, 3600000)::int
+           select (extract(epoch from least(min(n.due_time), eec_now() + interval '1 hour') - eec_now()) * 1000)::int
            from walk w cross join lateral (
                select a.due_time from eec_workflow_step_attempt a
                where a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id = w.tenant_id and a.due_time > eec_now()
@@ -143,7 +143,7 @@ select eec_now() as now, array(
     where exists (
         select from eec_workflow_step_attempt a
         where a.queue = f.queue and a.action = f.action and a.tier = t.tier and (f.tenant_id is null or a.tenant_id = f.tenant_id)
-          and a.due_time <= eec_now() and a.status = 'open' and a.report_time is null and a.lease_secret is null
+          and a.due_time <= eec_now() and a.status = 'open' and a.report_time is null and a.lease_secret is null and a.held_due_time is null
     )
 ) as numbers;
 
@@ -160,11 +160,12 @@ returning a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attem
           least(extract(epoch from a.deadline_time - eec_now()) * 1000, 2147483647)::bigint as remaining_ms, 0::bigint as waited_ms, eec_now() as now;
 
 -- name: give_back
--- Leases that never left this process (the poller went away before the reply) are undone: nobody has seen their secrets.
+-- Leases that never left this process (the poller went away before the reply) are undone: nobody has seen their secrets. A task that was put on hold meanwhile has
+-- no limit until it is released.
 with returned as (
     update eec_workflow_step_attempt a
     set lease_secret = null, worker_id = null, poll_id = null, start_time = null, lease_expire_time = null, deadline_time = null,
-        check_time = a.queue_deadline
+        check_time = case when a.held_due_time is null then a.queue_deadline end
     from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[])
          as x(tenant_id, run_id, step_ref, item_index, kind, attempt, lease_secret)
     where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
@@ -207,8 +208,8 @@ hint as (select eec_notify('ductor_wakeup') from accepted limit 1)
 select a.number, a.outcome, a.ran_ms, eec_now() as now, (select count(*) from hint)::int as hinted from accepted a;
 
 -- name: settle
--- Reports that did not count, told apart: `repeated` says again what was accepted; anything else came too late, and the first such report is kept.
--- Rows that do not come back have no such attempt.
+-- Reports that did not count, told apart: `repeated` says again what was accepted; anything else came too late, and the first such report is kept. A success that is
+-- kept where the outcome is another wakes its run: what it did may have to be undone (C7). Rows that do not come back have no such attempt.
 with x as (
     select * from unnest($1::int[], $2::text[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::int[], $8::text[], $9::text[], $10::text[],
                          $11::text[], $12::text[], $13::text[])
@@ -227,9 +228,13 @@ kept as (
     from x join judged j on j.number = x.number and j.repeated is not true
     where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
       and a.attempt = x.attempt and a.stale_time is null and (a.status <> 'open' or a.report_time is not null or a.lease_secret <> x.lease_secret)
-    returning x.number
-)
-select j.number, coalesce(j.repeated, false) as repeated, exists (select from kept k where k.number = j.number) as kept, eec_now() as now
+    returning x.number, a.tenant_id, a.run_id,
+              a.stale_outcome = 'succeeded' and a.outcome is distinct from 'succeeded' and (a.status <> 'open' or a.report_time is not null) as late
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct k.tenant_id, k.run_id from kept k where k.late),
+hint as (select eec_notify('ductor_wakeup') from kept k where k.late limit 1)
+select j.number, coalesce(j.repeated, false) as repeated, exists (select from kept k where k.number = j.number) as kept, eec_now() as now,
+       (select count(*) from hint)::int as hinted
 from judged j;
 
 -- name: heartbeat

@@ -69,14 +69,15 @@ alter table eec_workflow_run_start
     add column preserved            jsonb not null default '{}';
 create index eec_workflow_run_start_reset on eec_workflow_run_start (tenant_id, reset_from_run_id) where reset_from_run_id is not null;
 
--- A held task waits at infinity; its own time is kept beside it. A late success is shown to the coordinator once.
+-- A held task waits at infinity; its own time is kept beside it, also where a worker has it: it is then not handed out again. A late success is shown to the
+-- coordinator once. (One that says again what counted before is none.)
 alter table eec_workflow_step_attempt
     add column held_due_time        timestamptz,
     add column late_judged_time     timestamptz;
 create index eec_workflow_step_attempt_late on eec_workflow_step_attempt (tenant_id, run_id)
-    where stale_outcome = 'succeeded' and late_judged_time is null;
+    where stale_outcome = 'succeeded' and late_judged_time is null and outcome is distinct from 'succeeded';
 create index eec_workflow_step_attempt_late_waiting on eec_workflow_step_attempt (stale_time)
-    where stale_outcome = 'succeeded' and late_judged_time is null;    -- for the net under lost wake-ups
+    where stale_outcome = 'succeeded' and late_judged_time is null and outcome is distinct from 'succeeded';    -- for the net under lost wake-ups
 
 -- The audit trail can be read by tenant, by what was done and by whom.
 alter table eec_workflow_audit add column outcome text not null default '';

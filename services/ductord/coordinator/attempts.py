@@ -1,0 +1,157 @@
+"""The commit's part about attempts: tasks are queued, held and released, workers are asked to stop, verdicts are written.
+
+Other processes write these rows too. What a tick ends without a report is looked at once more, under lock, before anything is written (`contested`).
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import orjson
+
+from ductord.coordinator.decided import Decided, Effects, attempt_key, ids
+from ductord.db.queries import Queries
+from ductord.model.effects import (
+    CloseAttempt,
+    CloseLate,
+    HoldTasks,
+    QueueTask,
+    ReleaseTasks,
+    RequestCancel,
+)
+from ductord.model.enums import AttemptStatus, TaskKind
+
+SQL = Queries("ductord.coordinator", "attempts.sql")
+
+_CONTENDING = (RequestCancel, HoldTasks, ReleaseTasks)
+_TOUCHING = (CloseAttempt, *_CONTENDING)
+
+
+Pairs = list[tuple[Decided, CloseAttempt]]
+
+
+async def contested(connection: asyncpg.Connection, decided: list[Decided], unheard: Pairs) -> set[str]:
+    """Lock what this commit ends (`unheard`), asks to stop or holds although nobody has reported on it. Answers the runs of which a worker took or ended such
+    an attempt since the load, so that their decision does not hold any more.
+
+    The locks are taken in one statement, in the order of the attempts' keys, and include what the batch closes besides: a commit that locked in two
+    goes could meet a batch of dispatch half-way.
+    """
+    if not unheard and not any(isinstance(e, _CONTENDING) for d in decided for e in d.decision.effects):
+        return set()
+    touching = [d for d in decided if any(isinstance(e, _TOUCHING) for e in d.decision.effects)]
+    rows = await connection.fetch(SQL["lock_attempts"], [d.key[0] for d in touching], [d.key[1] for d in touching])
+    now = {(row["run_id"], row["step_ref"], row["item_index"], row["kind"], row["attempt"]): row for row in rows}
+    lost = set()
+    for d, effect in unheard:
+        row = now.get((d.key[1], *attempt_key(effect)))
+        if row is None:
+            continue  # closed before
+        taken_since = row["taken"] and effect.kind is TaskKind.STEP and effect.step_ref not in d.loaded.inbox.started
+        if row["reported"] or taken_since:
+            lost.add(d.key[1])
+    return lost
+
+
+async def write_attempts(
+    connection: asyncpg.Connection, kept: list[Decided], of: Effects, unheard: Pairs, now: datetime
+) -> None:
+    """All effects about attempts, in this order: verdicts, requests to stop, releases, holds, new tasks."""
+    closes = of.get(CloseAttempt, []) + [pair for d in kept for pair in _ignored(d)]
+    closes.sort(key=_place)
+    if closes:
+        await connection.execute(SQL["close_attempts"], *_keys(closes), [e.status for _, e in closes], now)
+    if unheard:
+        await connection.execute(SQL["wake_lates"], *_keys(unheard))
+    if lates := sorted(of.get(CloseLate, ()), key=_place):
+        await connection.execute(SQL["close_lates"], *_keys(lates), now)
+    if cancels := sorted(of.get(RequestCancel, ()), key=_place):
+        await connection.execute(SQL["request_cancels"], *_keys(cancels), now)
+    if releases := of.get(ReleaseTasks):
+        still_held = [orjson.dumps(e.still_held).decode() for _, e in releases]
+        await connection.execute(
+            SQL["release_tasks"], *ids(releases), [e.step_ref for _, e in releases], still_held, now
+        )
+    if holds := of.get(HoldTasks):
+        await connection.execute(SQL["hold_tasks"], *ids(holds), [e.step_ref for _, e in holds])
+    tasks = of.get(QueueTask, [])
+    if first := [(d, e) for d, e in tasks if e.retry_of is None]:
+        await _insert_first(connection, first, now)
+    if retries := [(d, e) for d, e in tasks if e.retry_of is not None]:
+        await _insert_retries(connection, retries, now)
+
+
+async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decided, QueueTask]], now: datetime) -> None:
+    await connection.execute(
+        SQL["insert_attempts"],
+        *_keys(tasks),
+        [d.loaded.known.start.tier for d, _ in tasks],
+        [e.queue for _, e in tasks],
+        [e.action for _, e in tasks],
+        [e.input_json for _, e in tasks],
+        [e.idempotency_key for _, e in tasks],
+        [e.due_time for _, e in tasks],
+        [_queue_deadline(e) for _, e in tasks],
+        [e.timeout_ms for _, e in tasks],
+        [e.heartbeat_timeout_ms for _, e in tasks],
+        [d.traceparent for d, _ in tasks],
+        [e.held for _, e in tasks],
+        now,
+    )
+
+
+async def _insert_retries(
+    connection: asyncpg.Connection, tasks: list[tuple[Decided, QueueTask]], now: datetime
+) -> None:
+    await connection.execute(
+        SQL["insert_retries"],
+        *_keys(tasks),
+        [e.retry_of for _, e in tasks],
+        [e.queue for _, e in tasks],
+        [e.action for _, e in tasks],
+        [e.idempotency_key for _, e in tasks],
+        [e.due_time for _, e in tasks],
+        [_queue_deadline(e) for _, e in tasks],
+        [e.timeout_ms for _, e in tasks],
+        [e.heartbeat_timeout_ms for _, e in tasks],
+        [d.traceparent for d, _ in tasks],
+        [e.held for _, e in tasks],
+        now,
+    )
+
+
+def _ignored(d: Decided) -> Iterable[tuple[Decided, CloseAttempt]]:
+    """Reports that the decision passed over: facts that came too late. They are closed, so that no inbox row stays unapplied (G8)."""
+    reports = d.loaded.inbox.reports
+    if reports:
+        judged = {attempt_key(e) for e in d.decision.effects if isinstance(e, CloseAttempt)}
+        for r in reports:
+            if attempt_key(r) not in judged:
+                ref, item_index, kind, attempt = attempt_key(r)
+                status = AttemptStatus.CANCELLED
+                close = CloseAttempt(
+                    step_ref=ref, item_index=item_index, kind=TaskKind(kind), attempt=attempt, status=status
+                )
+                yield d, close
+
+
+def _queue_deadline(task: QueueTask) -> datetime | None:
+    return None if task.queue_timeout_ms is None else task.due_time + timedelta(milliseconds=task.queue_timeout_ms)
+
+
+def _place(pair: tuple[Decided, Any]) -> tuple[Any, ...]:
+    """Where an attempt stands in the order in which everybody locks them: that of their key."""
+    d, e = pair
+    return *d.key, *attempt_key(e)
+
+
+def _keys(pairs: list[tuple[Decided, Any]]) -> tuple[list[Any], ...]:
+    """(tenant, run, step_ref, item_index, kind, attempt) columns of effects that name an attempt."""
+    return (
+        *ids(pairs),
+        [e.step_ref for _, e in pairs],
+        [e.item_index for _, e in pairs],
+        [e.kind for _, e in pairs],
+        [e.attempt for _, e in pairs],
+    )

@@ -1,0 +1,79 @@
+"""The commit's part about runs that are born of runs: successors, reset runs, and what a reset run takes over from its source (rulings C5, C6)."""
+
+from datetime import datetime
+
+import asyncpg
+import msgspec
+import orjson
+
+from ductord.coordinator.decided import Decided, Effects, ids
+from ductord.coordinator.records import SQL
+from ductord.model.effects import AdoptHistory, StartRun
+from ductord.model.enums import CheckpointStatus
+
+_encoder = msgspec.json.Encoder()
+
+
+async def start_runs(connection: asyncpg.Connection, of: Effects, now: datetime) -> bool:
+    """Give birth; whether there was anything to do."""
+    births: list[tuple[Decided, StartRun]] = of.get(StartRun, [])
+    if not births:
+        return False
+    await connection.execute(
+        SQL["start_runs"],
+        *ids(births),
+        [e.run_id for _, e in births],
+        [e.context_json for _, e in births],
+        [_encoder.encode(e.inverses).decode() for _, e in births],
+        [e.reset_from_seq for _, e in births],
+        [e.overrides_of for _, e in births],
+        [_encoder.encode(e.preserved).decode() for _, e in births],
+        now,
+    )
+    return True
+
+
+async def adopt(connection: asyncpg.Connection, of: Effects, now: datetime) -> None:
+    """Copy what reset runs begin with: transitions, reached checkpoints, and the attempts whose outputs they keep."""
+    adoptions: list[tuple[Decided, AdoptHistory]] = of.get(AdoptHistory, [])
+    if not adoptions:
+        return
+    await connection.execute(
+        SQL["adopt_transitions"],
+        *ids(adoptions),
+        [e.source_run_id for _, e in adoptions],
+        [e.seq for _, e in adoptions],
+    )
+    source = {d.key[1]: e.source_run_id for d, e in adoptions}
+    kept = {(*d.key, ref, attempt) for d, e in adoptions for ref, attempt in e.outputs.items()}
+    reached = [(d, e, name) for d, e in adoptions for name in _reached(d)]
+    if reached:
+        rows = await connection.fetch(
+            SQL["adopt_checkpoints"],
+            *ids((d, e) for d, e, _ in reached),
+            [e.source_run_id for _, e, _ in reached],
+            [name for _, _, name in reached],
+        )
+        for row in rows:
+            refs = orjson.loads(row["refs"])
+            kept |= {(row["tenant_id"], row["run_id"], ref, attempt) for ref, attempt in refs.items()}
+    if kept:
+        ordered = sorted(kept)
+        await connection.execute(
+            SQL["adopt_attempts"],
+            [tenant for tenant, _, _, _ in ordered],
+            [run for _, run, _, _ in ordered],
+            [source[run] for _, run, _, _ in ordered],
+            [ref for _, _, ref, _ in ordered],
+            [attempt for _, _, _, attempt in ordered],
+            now,
+        )
+
+
+def _reached(d: Decided) -> list[str]:
+    """Checkpoints that the source had reached by the transition that it is cut at."""
+    origin, compiled = d.loaded.inbox.origin, d.loaded.compiled
+    if origin is None or compiled is None:
+        return []
+    pairs = zip(compiled.manifest.checkpoints, origin.run.checkpoints, strict=True)
+    return [checkpoint.name for checkpoint, state in pairs if state.status is CheckpointStatus.REACHED]

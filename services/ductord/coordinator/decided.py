@@ -1,0 +1,82 @@
+"""A decision on its way to the database."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ductord.coordinator.loaded import Loaded
+from ductord.model.decision import Decision
+from ductord.model.effects import CloseAttempt, Effect, QueueTask
+from ductord.model.enums import RunStatus
+from ductord.model.events import RunEnded
+
+
+class Decided(msgspec.Struct, kw_only=True):
+    """A loaded run with its decision. `traceparent`: the trace context that its tasks carry."""
+
+    loaded: Loaded
+    decision: Decision
+    traceparent: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(tenant id, run id)."""
+        return self.loaded.known.start.tenant_id, self.loaded.known.start.run_id
+
+    @property
+    def was(self) -> RunStatus:
+        """The status that the decision was made for."""
+        run = self.loaded.known.run
+        return RunStatus.PENDING if run is None else run.status
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it queues."""
+        return sum(1 for effect in self.decision.effects if isinstance(effect, QueueTask))
+
+    @property
+    def ended(self) -> bool:
+        """True when the run reaches its end in this tick."""
+        run = self.decision.run
+        if run is None or not run.status.terminal:
+            return False
+        return not self.was.terminal or any(isinstance(event, RunEnded) for event in self.decision.events)
+
+    @property
+    def reopened(self) -> bool:
+        """True when a redrive takes the run up again in this tick."""
+        return self.decision.run is not None and not self.decision.run.status.terminal and self.was.terminal
+
+
+Effects = dict[type[Effect], list[tuple[Decided, Any]]]
+"""The effects of a batch by class, each with the decision that it is of."""
+
+
+def by_class(decided: Iterable[Decided]) -> Effects:
+    """Sort the effects of decisions by class, in the order of the decisions."""
+    of: Effects = {}
+    for d in decided:
+        for effect in d.decision.effects:
+            of.setdefault(type(effect), []).append((d, effect))
+    return of
+
+
+def ids(pairs: Iterable[tuple[Decided, Any]]) -> tuple[list[str], list[str]]:
+    """(tenant, run) columns."""
+    keys = [d.key for d, _ in pairs]
+    return [tenant for tenant, _ in keys], [run for _, run in keys]
+
+
+def attempt_key(effect: Any) -> tuple[str, int, str, int]:
+    """(step_ref, item_index, kind, attempt) of an effect or report that names an attempt."""
+    return effect.step_ref, effect.item_index, effect.kind, effect.attempt
+
+
+def unreported(loaded: Loaded, effects: Iterable[Effect]) -> list[CloseAttempt]:
+    """The verdicts over attempts that nobody has reported on: only these can be overtaken by a worker."""
+    closes = [effect for effect in effects if isinstance(effect, CloseAttempt)]
+    if not closes:
+        return []
+    reported = {attempt_key(report) for report in loaded.inbox.reports}
+    return [effect for effect in closes if attempt_key(effect) not in reported]

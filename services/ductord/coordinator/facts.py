@@ -1,0 +1,131 @@
+"""Facts: what reached runs between two ticks, loaded for a whole batch at once. Reads only, and judges nothing.
+
+Reports and timers are looked for at every tick, by probes of small indexes. Controls and late successes are rare: whether a run has any came along with its
+row. Which attempts a worker has taken is asked for only where a tick may end attempts that nobody has reported on.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+import orjson
+
+from ductord.coordinator.cache import LARGE_BYTES
+from ductord.db.queries import Queries
+from ductord.model import control as controls
+from ductord.model.control import Control
+from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
+from ductord.model.inbox import AttemptReport, LateSuccess, TimerDue
+from ductord.model.run import Fault, OutputRef
+
+SQL = Queries("ductord.coordinator", "facts.sql")
+
+_CONTROLS = 100
+_CONTROLS_BYTES = 8 << 20
+"""How many controls of one run a tick is shown, and about how large their bodies may be together: a flood of them must not fill the memory."""
+
+Keys = tuple[list[str], list[str]]
+"""Tenant ids and run ids of the runs asked about."""
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """What reached one run. `reports` with the values of their outputs; UNSET where it is large: `decide` names it if an expression reads it. `more`: it has
+    more controls than a tick is shown."""
+
+    reports: list[tuple[AttemptReport, Any]] = []
+    timers: list[TimerDue] = []
+    controls: list[Control] = []
+    lates: list[LateSuccess] = []
+    more: bool = False
+
+
+async def load_facts(
+    connection: asyncpg.Connection,
+    keys: Keys,
+    controlled: Sequence[asyncpg.Record],
+    late: Sequence[asyncpg.Record],
+    now: datetime,
+) -> dict[str, Facts]:
+    """The facts of all runs, by run id. `controlled`, `late`: the rows of those that have controls, or late successes."""
+    facts: dict[str, Facts] = defaultdict(lambda: Facts(reports=[], timers=[], controls=[], lates=[]))
+    for row in await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES):
+        facts[row["run_id"]].reports.append(_report(row))
+    for row in await connection.fetch(SQL["load_timers"], *keys, now):
+        facts[row["run_id"]].timers.append(_timer(row))
+    if controlled:
+        await _controls(connection, _keys(controlled), facts)
+    if late:
+        for row in await connection.fetch(SQL["load_lates"], *_keys(late)):
+            facts[row["run_id"]].lates.append(_late(row))
+    return facts
+
+
+async def load_started(connection: asyncpg.Connection, keys: Keys) -> dict[str, frozenset[str]]:
+    """Refs of the steps, by run id, whose open attempt a worker has taken."""
+    started: dict[str, set[str]] = defaultdict(set)
+    for row in await connection.fetch(SQL["load_started"], *keys):
+        started[row["run_id"]].add(row["step_ref"])
+    return {run_id: frozenset(refs) for run_id, refs in started.items()}
+
+
+def _keys(rows: Sequence[asyncpg.Record]) -> Keys:
+    return [row["tenant_id"] for row in rows], [row["run_id"] for row in rows]
+
+
+def _report(row: asyncpg.Record) -> tuple[AttemptReport, Any]:
+    succeeded = row["outcome"] == Outcome.SUCCEEDED
+    report = AttemptReport(
+        step_ref=row["step_ref"],
+        attempt=row["attempt"],
+        outcome=Outcome(row["outcome"]),
+        report_time=row["report_time"],
+        kind=TaskKind(row["kind"]),
+        item_index=row["item_index"],
+        start_time=row["start_time"],
+        output=OutputRef(attempt=row["attempt"], size=row["output_size"] or 0, hash=row["output_hash"] or "")
+        if succeeded
+        else None,
+        fault=Fault(code=row["error_code"], message=row["error_message"] or "") if row["error_code"] else None,
+        non_retryable=row["non_retryable"],
+        retry_after_ms=row["retry_after_ms"],
+    )
+    value: Any = orjson.loads(row["output"]) if succeeded and row["output"] is not None else None
+    return report, msgspec.UNSET if row["output_left"] else value
+
+
+def _timer(row: asyncpg.Record) -> TimerDue:
+    return TimerDue(
+        kind=TimerKind(row["kind"]), due_time=row["due_time"], step_ref=row["step_ref"], item_index=row["item_index"]
+    )
+
+
+async def _controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
+    for row in await connection.fetch(SQL["load_controls"], *keys, _CONTROLS, _CONTROLS_BYTES):
+        found = facts[row["run_id"]]
+        found.controls.append(
+            Control(
+                request_id=row["request_id"],
+                verb=Verb(row["verb"]),
+                create_time=row["create_time"],
+                actor=row["actor"],
+                reason=row["reason"],
+                step_ref=row["step_ref"],
+                body=controls.decode(row["body"]),
+            )
+        )
+        found.more = row["pending"] > len(found.controls)
+
+
+def _late(row: asyncpg.Record) -> LateSuccess:
+    return LateSuccess(
+        step_ref=row["step_ref"],
+        attempt=row["attempt"],
+        idempotency_key=row["idempotency_key"],
+        report_time=row["stale_time"],
+        output=OutputRef(attempt=row["attempt"], size=row["output_size"] or 0, hash=row["output_hash"] or ""),
+        kind=TaskKind(row["kind"]),
+        item_index=row["item_index"],
+    )
