@@ -71,6 +71,7 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         if tick.lacking:
             return tick.lacking
         _launch(tick)
+        continuing.tell_length(tick)
         checkpoints.judge(tick)
         ending.close(tick)
     saga.advance(tick)

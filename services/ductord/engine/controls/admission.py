@@ -146,12 +146,17 @@ def _reset_refusal(manifest: Manifest, run: Run | None, ref: str, index: int, no
     assert run is not None
     graph = graph_of(manifest)
     for other in sorted(graph.downstream((index,)) - {index}):
-        if run.nodes[other].attempt:
+        if _started(run.nodes[other]):
             started = manifest.steps[other].ref
             message = f"step {started}, downstream of {ref}, has started: redrive the run once it has ended, or reset it to an earlier transition"
             told = {"step_ref": ref, "started_step_ref": started}
             return Rejection(reason="DOWNSTREAM_STARTED", message=message, metadata=told)
     return None
+
+
+def _started(node: Node) -> bool:
+    """Whether anything was dispatched for the node, or kept for it, since it was last pending."""
+    return node.first_time is not None or node.output is not None
 
 
 def _by_node(reason: str, ref: str, node: Node, what: str) -> Rejection:

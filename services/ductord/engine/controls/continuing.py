@@ -50,29 +50,40 @@ def passed_on(tick: Tick, control: Control) -> bool:
 
 
 def by_length(tick: Tick) -> None:
-    """Judge the length of the history against the tiers, before anything new begins: warn once; continue, where the definition opts in and nothing is open
-    but what has not begun; end the run."""
+    """Judge the length of the history against the tiers that act, before anything new begins: end the run, or continue it where the definition opts in and
+    no attempt is open. A tick in which nothing has happened judges nothing, and a run that is about to end is left to its end."""
     run, limits = tick.work.run, tick.limits
-    if run.moves < limits.history_soft or tick.paused or (run.stop is not None and run.stop.emptied):
+    if run.moves < min(limits.history_hard, limits.history_terminate) or not tick.events or tick.paused:
         return
-    if not run.warned:
-        tick.emit(HistoryLong(moves=run.moves))
-        _note(
-            tick, "history_soft", f"the history has {run.moves} moves; at {limits.history_terminate} the run is ended"
-        )
+    if not run.open_nodes or tick.failing or (run.stop is not None and run.stop.emptied):
+        return
     if run.moves >= limits.history_terminate:
         message = f"the history has {run.moves} moves, the limit is {limits.history_terminate}"
-        _note(tick, "history_terminate", message)
+        _note(tick, f"history_terminate:{run.moves}", "history_terminate", message)
         limit = Stop(cause=RunStatus.TERMINATED, fault=Fault(code=faults.HISTORY_LIMIT, message=message))
         stopping.at_once(tick, run.stop or limit)
-    elif run.moves >= limits.history_hard:
-        if tick.manifest.auto_continue and run.stop is None and not _busy(tick):
-            new_run_id = ids.derived("continue", run.run_id, "auto")
-            _note(tick, "continue_as_new", f"the history has {run.moves} moves: the run goes on as {new_run_id}")
-            _continue(tick, Continuation(new_run_id=new_run_id))
-        elif tick.moves < limits.history_hard:
-            why = "attempts are open" if tick.manifest.auto_continue else "its definition does not say auto_continue"
-            _note(tick, "history_hard", f"the history has {run.moves} moves; the run is not continued as new: {why}")
+    elif tick.manifest.auto_continue and run.stop is None and not _at_work(tick):
+        new_run_id = ids.derived("continue", run.run_id, "auto")
+        message = f"the history has {run.moves} moves: the run goes on as {new_run_id}"
+        _note(tick, "continue_as_new", "continue_as_new", message)
+        _continue(tick, Continuation(new_run_id=new_run_id))
+
+
+def tell_length(tick: Tick) -> None:
+    """Tell, in the tick that crosses a tier, that the history has grown long: the soft one, and the hard one with what it leads to."""
+    moves, limits = tick.work.run.moves, tick.limits
+    if moves < limits.history_soft or not tick.work.run.open_nodes:
+        return
+    if not tick.work.run.warned:
+        tick.emit(HistoryLong(moves=moves))
+        message = f"the history has {moves} moves; at {limits.history_terminate} the run is ended"
+        _note(tick, "history_soft", "history_soft", message)
+    if tick.moves < limits.history_hard <= moves:
+        opted = tick.manifest.auto_continue
+        then = (
+            "it is continued as new once no attempt is open" if opted else "its definition does not say auto_continue"
+        )
+        _note(tick, "history_hard", "history_hard", f"the history has {moves} moves: {then}")
 
 
 def hand_over(tick: Tick, continuation: Continuation) -> None:
@@ -103,10 +114,8 @@ def _continue(tick: Tick, continuation: Continuation) -> None:
     stopping.empty(tick, stop, tick.limits.continue_grace_ms)
 
 
-def _busy(tick: Tick) -> bool:
-    """Whether something has begun and not ended, has just failed, or nothing is left to begin."""
-    if tick.failing or not tick.work.run.open_nodes:
-        return True
+def _at_work(tick: Tick) -> bool:
+    """Whether something has begun and not ended; a back-off counts (C6)."""
     return any(node.status in stopping.BEGUN for node in tick.work.nodes)
 
 
@@ -117,5 +126,5 @@ def _context(tick: Tick, control: Control | None) -> str:
     return jsonvalue.encode(context, root="run_context", max_bytes=tick.limits.aggregate_max_bytes)
 
 
-def _note(tick: Tick, key: str, message: str) -> None:
-    tick.do(RecordAudit(key=key, action=key, message=message))
+def _note(tick: Tick, key: str, action: str, message: str) -> None:
+    tick.do(RecordAudit(key=key, action=action, message=message))
