@@ -10,10 +10,10 @@ from ductord.engine.compile import compile_definition
 from ductord.engine.expressions import Programs, programs_for
 from ductord.engine.limits import LIMITS, Limits
 from ductord.model.control import Control
-from ductord.model.effects import StartRun
 from ductord.model.enums import AttemptStatus, Outcome
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, RunStart
+from tests.support.births import bear
 from tests.support.rows import Attempt, Rows
 from tests.support.world import (
     HEARTBEAT_MS,
@@ -70,27 +70,7 @@ class MemoryWorld:
     async def follow(self) -> None:
         source = self._running
         born = list(source.born.values())[-1]
-        self._rows = source.family.get(born.run_id) or self._bear(source, born)
-
-    def _bear(self, source: Rows, born: StartRun) -> Rows:
-        reset = bool(born.reset_from_seq)
-        overrides = source.controls[born.overrides_of].body.overrides if born.overrides_of else {}
-        start = replace(
-            source.start,
-            run_id=born.run_id,
-            create_time=self._now,
-            context=orjson.loads(born.context_json) if not reset else source.start.context,
-            continued_from_run_id="" if reset else source.start.run_id,
-            inverses=born.inverses,
-            reset_from_run_id=source.start.run_id if reset else "",
-            reset_from_seq=born.reset_from_seq,
-            overrides=overrides,
-            preserved=born.preserved,
-        )
-        rows = Rows(source.manifest, source.programs, start, source.family)
-        for control in source.forwarded(born.run_id):
-            rows.controls[control.request_id] = control
-        return rows
+        self._rows = source.family.get(born.run_id) or bear(source, born, self._now)
 
     @property
     def manifest(self) -> Manifest:

@@ -1,0 +1,31 @@
+"""The birth of runs by runs, in memory: what the coordinator's commit would write as their start rows."""
+
+from datetime import datetime
+
+import orjson
+from msgspec.structs import replace
+
+from ductord.model.effects import StartRun
+from tests.support.rows import Rows
+
+
+def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
+    """The rows of a successor or a reset run, with the controls that were handed on to it (C5, C6)."""
+    reset = bool(born.reset_from_seq)
+    overrides = source.controls[born.overrides_of].body.overrides if born.overrides_of else {}
+    start = replace(
+        source.start,
+        run_id=born.run_id,
+        create_time=at,
+        context=source.start.context if reset else orjson.loads(born.context_json),
+        continued_from_run_id="" if reset else source.start.run_id,
+        inverses=born.inverses,
+        reset_from_run_id=source.start.run_id if reset else "",
+        reset_from_seq=born.reset_from_seq,
+        overrides=overrides,
+        preserved=born.preserved,
+    )
+    rows = Rows(source.manifest, source.programs, start, source.family)
+    for control in source.forwarded(born.run_id):
+        rows.controls[control.request_id] = control
+    return rows
