@@ -1,4 +1,4 @@
-"""Trigger and reads on loopback over one test database, called through generated stubs; a coordinator and workers are played by hand.
+"""Trigger, run control and reads on loopback over one test database, called through generated stubs; a coordinator and workers are played by hand.
 
 The tables are the real ones: versions go in as the definition service writes them, runs move by the coordinator's own tick, attempts are
 reported as dispatch does.
@@ -12,6 +12,7 @@ import asyncpg
 import grpc
 import msgspec
 
+from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls_grpc
 from ductor.workflow.v1 import workflow_service_pb2_grpc as reads_grpc
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as triggers_grpc
@@ -33,6 +34,7 @@ class Edges:
         self.host = host
         self.channel = channel
         self.trigger = triggers_grpc.WorkflowTriggerServiceStub(channel)
+        self.controls = controls_grpc.WorkflowRunControlServiceStub(channel)
         self.reads = reads_grpc.WorkflowServiceStub(channel)
 
     async def start(

@@ -36,6 +36,12 @@ where s.tenant_id = $1 and s.run_id = $2;
 select verb as known_verb, body_hash as known_hash, status as known_status, create_time as known_time, result::text as known_result
 from eec_workflow_intent where tenant_id = $1 and run_id = $2 and request_id = $3;
 
+-- name: context_size
+select octet_length(context::text) as bytes from eec_workflow_run_start where tenant_id = $1 and run_id = $2;
+
+-- name: load_context
+select context::text from eec_workflow_run_start where tenant_id = $1 and run_id = $2;
+
 -- name: insert_intent
 -- The intent, the wake-up that brings a tick to it, and a hint.
 with told as (

@@ -36,7 +36,7 @@ from ductord.run_control.intents import Accepted, Who, accept
 from ductord.run_control.operations import Key, get_operation, key_of, settled_operations, wait_of
 from ductord.run_control.runs import Versions, find, known_step
 from ductord.run_control.snapshots import get_snapshot
-from ductord.run_control.successors import successor_of
+from ductord.run_control.successors import refuse_large_context, successor_of
 
 _log = logging.getLogger("ductor.run_control")
 _q: Final = Queries("ductord.run_control")
@@ -103,6 +103,8 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
         """End it and go on as a successor (C6)."""
         name = asked.named(request, self._limits)
         ask = asked.ask(Verb.CONTINUE_AS_NEW, name, asked.continued(request, name))
+        async with self._looking() as (db, tenant_id):
+            await refuse_large_context(db, tenant_id, ask.run_id, ask.body.seed)
         accepted = await self._accept(ask)
         return api.ContinueAsNewRunResponse(**_answer(ask, accepted), new_run_id=successor_of(ask, accepted))
 

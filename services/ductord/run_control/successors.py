@@ -1,8 +1,33 @@
-"""Which run goes on in the place of one that is continued as new (C6): what the answer to the control names, also when another control was first (RR-03)."""
+"""Continue-as-new, as far as its caller hears of it (C6): what the successor's context may grow to, and which run it is that goes on."""
 
+from collections.abc import Mapping
+from typing import Any, Final
+
+import asyncpg
+import orjson
+
+from ductord.db.queries import Queries
 from ductord.model.ids import derived
-from ductord.run_control.asked import Ask
+from ductord.model.jsonvalue import dumps, too_large
+from ductord.run_control.asked import CONTEXT_MAX_BYTES, Ask
 from ductord.run_control.intents import Accepted
+
+_q: Final = Queries("ductord.run_control")
+
+
+async def refuse_large_context(
+    db: asyncpg.Connection, tenant_id: str, run_id: str, seed: Mapping[str, Any] | None
+) -> None:
+    """Raise `PayloadInvalid` when the seed, laid over the context of the run, makes too large a context (L7). The context of a run never changes."""
+    if not seed:
+        return
+    row = await db.fetchrow(_q["context_size"], tenant_id, run_id)
+    if row is None or row["bytes"] + len(dumps(dict(seed)).encode()) <= CONTEXT_MAX_BYTES:
+        return
+    context = orjson.loads(await db.fetchval(_q["load_context"], tenant_id, run_id))
+    size = len(dumps(context | dict(seed)).encode())
+    if size > CONTEXT_MAX_BYTES:
+        raise too_large(size, CONTEXT_MAX_BYTES, "seed_run_context")
 
 
 def successor_of(ask: Ask, accepted: Accepted) -> str:
