@@ -71,8 +71,8 @@ async def test_failures_and_releases(client: Client, queue: Queue) -> None:
 
 
 async def test_rt_02_a_late_result_is_stale(client: Client, queue: Queue) -> None:
-    """RT-02, C7: the attempt is closed and its result arrives: LEASE_LOST, kept as stale, once; the attempt stays as it was judged. Its run is woken, once: what
-    the attempt did may have to be undone."""
+    """RT-02, C7: the attempt is closed and its result arrives: LEASE_LOST, kept as stale, once; the attempt stays as it was judged. Its run is woken,
+    once: what the attempt did may have to be undone."""
     [run] = await queue.put(1)
     [task] = await client.poll()
     await queue.owner.execute(

@@ -157,9 +157,23 @@ class Books:
         return fold(self._manifests[version_id], run_id, [(row["at"], events.decode(row["events"])) for row in rows])
 
     async def settled(self, run_id: str) -> Run:
-        """The stored run, proved equal to its folded history, all nodes terminal when it is (law: folding rebuilds the run)."""
+        """The stored run, proved equal to its folded history, all nodes terminal when it is (law: folding rebuilds the run). What has a column or a row of its
+        own says the same as the run."""
         run = await self.run(run_id)
         assert run == await self.folded(run_id)
+        row = await self.owner.fetchrow(
+            "select compensation_status, close_reason, continued_to_run_id::text, held from eec_workflow_run where run_id = $1",
+            run_id,
+        )
+        assert tuple(row) == (run.saga.status, run.close_reason, run.continued_to_run_id or None, run.held)
+        ledger = await self.owner.fetch(
+            "select step_ref, kind, block, number, status, attempt from eec_workflow_compensation where run_id = $1 order by position",
+            run_id,
+        )
+        assert [tuple(entry) for entry in ledger] == [
+            (entry.step_ref, entry.kind, entry.block, entry.number, entry.status, entry.attempt)
+            for entry in run.saga.plan
+        ]
         if run.status.terminal:
             assert all(node.status.terminal for node in run.nodes)
             assert all(node.status is not NodeStatus.WAITING for node in run.nodes)

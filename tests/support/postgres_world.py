@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 import orjson
+from msgspec.structs import replace
 
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.sweep import watch
@@ -20,25 +21,28 @@ from ductord.dispatch.outcomes import Beat, Outcomes, Verdict
 from ductord.dispatch.token import LeaseKey
 from ductord.engine.compile import compile_definition
 from ductord.engine.limits import LIMITS
+from ductord.model import control as controls
 from ductord.model import events, jsonvalue
-from ductord.model.enums import CheckpointStatus, Outcome, TimerKind
+from ductord.model.control import Control
+from ductord.model.enums import CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind
 from ductord.model.manifest import Manifest
 from tests.support.books import TENANT, Books
 from tests.support.world import (
     HEARTBEAT_MS,
     LEASE_MS,
+    RUN_ID,
     START,
+    Born,
     Failure,
     OpenTask,
+    Settled,
     Snapshot,
     Success,
     Task,
     Timer,
     Transition,
+    task_name,
 )
-
-RUN_ID = "00000000-0000-7000-8000-000000000001"
-"""The run of every story, in every world: jitter is derived from it."""
 
 _CLOCK = """
 create table if not exists story_clock (at timestamptz not null);
@@ -50,20 +54,85 @@ create or replace function eec_now() returns timestamptz language sql stable par
 
 
 class PostgresWorld:
-    """One definition, one run, in a database of its own. `await world.open()` first."""
+    """One definition, one run and those that it gives birth to, in a database of its own. `await world.open()` first.
+
+    Ticks are for the run that the story is about, when a wake-up is due for it; its children wait until the story turns to them.
+    """
 
     def __init__(self, owner: asyncpg.Connection, coordinator: asyncpg.Connection, dispatch: asyncpg.Pool) -> None:
         self._owner = owner
         self._coordinator = coordinator
         self._books = Books(owner)
         self._cache = Cache()
+        self._limits = LIMITS
         self._leases = Leases(dispatch, lease_ms=LEASE_MS, max_bytes=3 << 20)
         self._outcomes = Outcomes(dispatch, lease_ms=LEASE_MS)
         self._manifest: Manifest | None = None
         self._version_id = self._run_id = ""
-        self._seen = 0
-        self._keys: dict[tuple[str, int], LeaseKey] = {}
-        self._living: set[tuple[str, int]] = set()
+        self._seen: dict[str, int] = {}
+        self._polls = 0
+        self._controls = 0
+        self._told: set[tuple[str, str]] = set()
+        self._keys: dict[tuple[str, str, int], LeaseKey] = {}
+        self._living: set[tuple[str, str, int]] = set()
+
+    @property
+    def run_id(self) -> str:
+        return self._run_id or RUN_ID
+
+    async def limits(self, **changed: int) -> None:
+        self._limits = replace(self._limits, **changed)
+
+    async def control(self, control: Control) -> None:
+        # The story's clock stands still: microseconds keep the order of what is asked.
+        self._controls += 1
+        added = await self._owner.execute(
+            "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, step_ref, body, body_hash, reason, actor, create_time)"
+            " values ($1, $2, $3, $4, $5, $6, '', $7, $8, $9) on conflict do nothing",
+            TENANT, self._run_id, control.request_id, control.verb, control.step_ref, controls.encode(control.body), control.reason, control.actor,
+            control.create_time + timedelta(microseconds=self._controls),
+        )  # fmt: skip
+        if added == "INSERT 0 1":
+            await self._books.wake(self._run_id)
+
+    async def settled(self) -> list[Settled]:
+        rows = await self._owner.fetch(
+            "select request_id, status, outcome_code, outcome_message, result::text from eec_workflow_intent"
+            " where run_id = $1 and status <> 'pending' order by create_time",
+            self._run_id,
+        )
+        new = [row for row in rows if (self._run_id, row["request_id"]) not in self._told]
+        self._told.update((self._run_id, row["request_id"]) for row in new)
+        return [
+            Settled(
+                request_id=row["request_id"],
+                status=OperationStatus(row["status"]),
+                code=row["outcome_code"],
+                message=row["outcome_message"],
+                result=orjson.loads(row["result"]),
+            )
+            for row in new
+        ]
+
+    async def follow(self) -> None:
+        born = (await self._born())[-1]
+        self._run_id = born.run_id
+        self._seen.setdefault(born.run_id, born.reset_from_seq)
+
+    async def _born(self) -> tuple[Born, ...]:
+        rows = await self._owner.fetch(
+            "select run_id::text, context::text, reset_from_seq from eec_workflow_run_start"
+            " where continued_from_run_id = $1 or reset_from_run_id = $1 order by create_time, ctid",
+            self._run_id,
+        )
+        return tuple(
+            Born(
+                run_id=row["run_id"],
+                context={} if row["reset_from_seq"] else orjson.loads(row["context"]),
+                reset_from_seq=row["reset_from_seq"],
+            )
+            for row in rows
+        )
 
     async def open(self) -> None:
         """Empty the database of what a story before has left, and put the story's clock in place."""
@@ -73,7 +142,7 @@ class PostgresWorld:
         await self._owner.execute(f"truncate {tables}")
         await self._owner.execute(_CLOCK.replace("START", START.isoformat()))
 
-    async def define(self, definition: Mapping[str, Any]) -> None:
+    async def define(self, definition: dict[str, Any]) -> None:
         self._manifest = compile_definition(definition).manifest
         assert self._manifest is not None
         self._version_id = await self._books.publish(self._manifest, slug="story")
@@ -89,14 +158,18 @@ class PostgresWorld:
     async def tick(self) -> list[Transition]:
         while True:
             await watch(self._coordinator)
-            if not (await tick(self._coordinator, self._cache, LIMITS, 100)).claimed:
+            due = "select exists (select from eec_workflow_wakeup where run_id = $1 and due_time <= eec_now())"
+            if not await self._owner.fetchval(due, self._run_id):
                 break
+            ticked = await tick(self._coordinator, self._cache, self._limits, 1, [(TENANT, self._run_id)])
+            assert (ticked.claimed, ticked.quarantined, ticked.conflicts) == (1, 0, 0)
+        seen = self._seen.get(self._run_id, 0)
         rows = await self._owner.fetch(
             "select seq, at, events::text from eec_workflow_transition where run_id = $1 and seq > $2 order by seq",
             self._run_id,
-            self._seen,
+            seen,
         )
-        self._seen += len(rows)
+        self._seen[self._run_id] = seen + len(rows)
         if rows:
             await self._books.settled(self._run_id)
         return [Transition(seq=row["seq"], at=row["at"], events=events.decode(row["events"])) for row in rows]
@@ -110,14 +183,15 @@ class PostgresWorld:
         wanted = Filter(
             tenant_id=TENANT, queues=tuple({r["queue"] for r in rows}), actions=tuple({r["action"] for r in rows})
         )
-        claim = await self._leases.claim(
-            Poll(wanted=wanted, worker_id="story", poll_id=f"poll-{self._seen}-{len(self._keys)}", limit=1000)
-        )
-        kept = [task for task in claim.tasks if step_ref in (None, task.key.step_ref)]
+        self._polls += 1
+        poll = Poll(wanted=wanted, worker_id="story", poll_id=f"poll-{self._polls}", limit=1000)
+        claim = await self._leases.claim(poll)
+        kept = [t for t in claim.tasks if t.key.run_id == self._run_id and step_ref in (None, _name(t.key))]
         await self._leases.give_back([task for task in claim.tasks if task not in kept])
         for task in kept:
-            self._keys[task.key.step_ref, task.key.attempt] = task.key
-            self._living.add((task.key.step_ref, task.key.attempt))
+            place = (self._run_id, _name(task.key), task.key.attempt)
+            self._keys[place] = task.key
+            self._living.add(place)
         return sorted((_task(task) for task in kept), key=lambda t: (t.step_ref, t.attempt))
 
     async def complete(self, step_ref: str, attempt: int, report: Success | Failure) -> str:
@@ -136,14 +210,15 @@ class PostgresWorld:
         return await self._report(step_ref, attempt, reports.Report(outcome=Outcome.RELEASED))
 
     async def _report(self, step_ref: str, attempt: int, report: reports.Report) -> str:
-        self._living.discard((step_ref, attempt))
-        keyed = reports.KeyedReport(number=0, key=self._keys[step_ref, attempt], report=report)
+        place = (self._run_id, step_ref, attempt)
+        self._living.discard(place)
+        keyed = reports.KeyedReport(number=0, key=self._keys[place], report=report)
         (settled,) = (await self._outcomes.complete([keyed])).settled
         # A report after the deadline is recorded as the time-out that it is; for the worker the lease is lost.
         return "ok" if settled.verdict in (Verdict.ACCEPTED, Verdict.REPEATED) else "LEASE_LOST"
 
     async def beat(self, step_ref: str, attempt: int, details: Any) -> str:
-        key = self._keys[step_ref, attempt]
+        key = self._keys[self._run_id, step_ref, attempt]
         found, _ = await self._outcomes.heartbeat(
             [Beat(number=0, key=key, details=None if details is None else jsonvalue.dumps(details))]
         )
@@ -152,7 +227,7 @@ class PostgresWorld:
         return "cancel" if found[0] else "continue"
 
     async def die(self, step_ref: str, attempt: int) -> None:
-        self._living.discard((step_ref, attempt))
+        self._living.discard((self._run_id, step_ref, attempt))
 
     async def advance(self, ms: int) -> None:
         end = await self.now() + timedelta(milliseconds=ms)
@@ -161,7 +236,7 @@ class PostgresWorld:
                 "update story_clock set at = $1", min(end, now + timedelta(milliseconds=HEARTBEAT_MS))
             )
             if self._living:
-                beats = [Beat(number=n, key=self._keys[ref]) for n, ref in enumerate(sorted(self._living))]
+                beats = [Beat(number=n, key=self._keys[place]) for n, place in enumerate(sorted(self._living))]
                 await self._outcomes.heartbeat(beats)
 
     async def now(self) -> datetime:
@@ -188,17 +263,28 @@ class PostgresWorld:
             checkpoints=await self._checkpoints(),
             has_result=row is not None and (row["result"] is not None or refs is not None),
             result=result,
+            born=await self._born(),
         )
 
     async def _open_tasks(self) -> tuple[OpenTask, ...]:
         rows = await self._owner.fetch(
-            "select step_ref, attempt, due_time, cancel_requested_time is not null as asked,"
+            "select step_ref, kind, attempt, coalesce(held_due_time, due_time) as due_time, cancel_requested_time is not null as asked,"
             " case when report_time is not null then 'reported' when lease_secret is not null then 'leased'"
-            " when due_time <= eec_now() then 'queued' else 'held' end as state"
-            " from eec_workflow_step_attempt where run_id = $1 and status = 'open' order by step_ref, attempt",
+            " when held_due_time is not null then 'on hold' when due_time <= eec_now() then 'queued' else 'held' end as state"
+            " from eec_workflow_step_attempt where run_id = $1 and status = 'open'",
             self._run_id,
         )
-        return tuple(OpenTask(**row) for row in rows)
+        tasks = [
+            OpenTask(
+                step_ref=task_name(row["step_ref"], TaskKind(row["kind"])),
+                attempt=row["attempt"],
+                state=row["state"],
+                due_time=row["due_time"],
+                asked=row["asked"],
+            )
+            for row in rows
+        ]
+        return tuple(sorted(tasks, key=lambda task: (task.step_ref, task.attempt)))
 
     async def _timers(self) -> tuple[Timer, ...]:
         rows = await self._owner.fetch(
@@ -220,16 +306,21 @@ class PostgresWorld:
 
     async def _outputs(self, refs: Mapping[str, int]) -> dict[str, Any]:
         rows = await self._owner.fetch(
-            "select step_ref, attempt, output::text from eec_workflow_step_attempt where run_id = $1 and output is not null",
+            "select step_ref, attempt, output::text from eec_workflow_step_attempt where run_id = $1 and kind = 'step'"
+            " and output is not null",
             self._run_id,
         )
         outputs = {(row["step_ref"], row["attempt"]): orjson.loads(row["output"]) for row in rows}
         return {ref: outputs[ref, attempt] for ref, attempt in refs.items()}
 
 
+def _name(key: LeaseKey) -> str:
+    return task_name(key.step_ref, TaskKind(key.kind))
+
+
 def _task(task: LeasedTask) -> Task:
     return Task(
-        step_ref=task.key.step_ref,
+        step_ref=_name(task.key),
         attempt=task.key.attempt,
         action=task.action,
         input=orjson.loads(task.input),
