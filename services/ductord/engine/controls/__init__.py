@@ -39,10 +39,9 @@ def apply(tick: Tick) -> None:
 
 def _apply(tick: Tick, control: Control) -> None:
     run = tick.work.view()
-    if admission.waits(run, control):
-        return
     rejection = admission.refusal(tick.manifest, run, control)
-    if rejection is None:
+    if rejection is not None:
+        if not continuing.passed_on(tick, control):
+            reject(tick, control, rejection)
+    elif not admission.waits(run, control):
         VERBS[control.verb](tick, control)
-    elif not continuing.passed_on(tick, control):
-        reject(tick, control, rejection)

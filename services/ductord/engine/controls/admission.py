@@ -39,6 +39,8 @@ class Answer(StrEnum):
 
 _GO, _NODE, _WAIT = Answer
 _TERMINAL, _UNSUITED, _STOPPING = "RUN_TERMINAL", "RUN_STATUS_UNSUITED", "RUN_STOPPING"
+_REDRIVABLE = (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT)
+_WAY_OUT = "redrive the run, or reset it to an earlier transition"
 _DELEGATED = frozenset({Verb.REDRIVE, Verb.RESET, Verb.RESOLVE_REPAIR})
 
 # fmt: off
@@ -119,7 +121,7 @@ def _refused(run: Run | None, verb: Verb, reason: str) -> Rejection:
     else:
         message = f"{_word(verb)} ignored: already {_word(ended)}"
         if verb is Verb.RESET_NODE:
-            message += "; redrive the run, or reset it to an earlier transition"
+            message += f"; {_WAY_OUT if ended in _REDRIVABLE else 'reset the run to an earlier transition'}"
     return Rejection(reason=reason, message=message, metadata=told)
 
 
