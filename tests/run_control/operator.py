@@ -27,7 +27,7 @@ RPCS = {
     Verb.UPDATE_NODE_TIMEOUT: "UpdateNodeTimeout",
     Verb.RESOLVE_REPAIR: "ResolveRepair",
 }
-LEAST = {
+LEAST: dict[Verb, dict[str, Any]] = {
     Verb.RESET: {"transition_seq": 1},
     Verb.PAUSE_NODE: {"step_ref": "s0"},
     Verb.RESUME_NODE: {"step_ref": "s0"},
@@ -61,5 +61,5 @@ class Operator(msgspec.Struct, frozen=True):
 
     async def operation(self, run_id: str, request_id: str) -> control_pb2.Operation:
         """GetOperation."""
-        answer = await self.call("GetOperation", run_id=run_id, request_id=request_id)
+        answer: api.GetOperationResponse = await self.call("GetOperation", run_id=run_id, request_id=request_id)
         return answer.data

@@ -7,7 +7,6 @@ from typing import Any
 import asyncpg
 from msgspec.structs import replace
 
-from ductord.db.ids import new_id
 from ductord.engine.evolve import fold
 from ductord.model import events as history
 from ductord.model import stored
@@ -138,11 +137,8 @@ class Stands:
 
 def begun(manifest: Manifest) -> tuple[Event, ...]:
     """The first transition: the entry steps were dispatched."""
-    counts = {"nodes": len(manifest.steps), "edges": len(manifest.edges), "checkpoints": len(manifest.checkpoints)}
-    started = [AttemptCreated(step_ref=manifest.steps[i].ref, attempt=1, logical=1) for i in manifest.entrypoints]
-    return (RunStarted(**counts), *started)
-
-
-def unknown() -> str:
-    """An id that names nothing."""
-    return new_id()
+    started = RunStarted(nodes=len(manifest.steps), edges=len(manifest.edges), checkpoints=len(manifest.checkpoints))
+    return (
+        started,
+        *(AttemptCreated(step_ref=manifest.steps[i].ref, attempt=1, logical=1) for i in manifest.entrypoints),
+    )
