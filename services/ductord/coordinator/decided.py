@@ -7,7 +7,7 @@ import msgspec
 
 from ductord.coordinator.loaded import Loaded
 from ductord.model.decision import Decision
-from ductord.model.effects import CloseAttempt, Effect, QueueTask
+from ductord.model.effects import CloseAttempt, Effect, ForwardControl, QueueTask, SettleControl
 from ductord.model.enums import RunStatus
 from ductord.model.events import RunEnded
 
@@ -34,6 +34,17 @@ class Decided(msgspec.Struct, kw_only=True):
     def tasks(self) -> int:
         """How many tasks it queues."""
         return sum(1 for effect in self.decision.effects if isinstance(effect, QueueTask))
+
+    @property
+    def unfinished(self) -> bool:
+        """True when the run has to be looked at again at once: it has controls that this tick was not shown, or that it left although it changed the run. (A
+        run that is about to go on as a successor keeps some until its end, C6.)"""
+        controls, run = self.loaded.inbox.controls, self.decision.run
+        if not controls or run is None:
+            return self.loaded.more
+        continuing = not run.status.terminal and run.stop is not None and run.stop.continuation is not None
+        settled = {e.request_id for e in self.decision.effects if isinstance(e, SettleControl | ForwardControl)}
+        return self.loaded.more or (not continuing and any(c.request_id not in settled for c in controls))
 
     @property
     def ended(self) -> bool:

@@ -78,7 +78,7 @@ cross join lateral (
 ) a;
 
 -- name: load_histories
--- The histories that reset runs begin with, up to the transition that each is cut at (C5).
+-- Histories from the first transition to the one that a reset names (C5).
 select c.run_id::text, t.seq, t.at, t.events::text
 from unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[]) as c(tenant_id, run_id, source_run_id, seq)
 cross join lateral (

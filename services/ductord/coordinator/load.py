@@ -12,11 +12,10 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from ductord.coordinator import starts
+from ductord.coordinator import histories, starts
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
 from ductord.coordinator.facts import Facts, Keys, load_facts, load_started
 from ductord.coordinator.loaded import Batch, Loaded
-from ductord.coordinator.outputs import load_origins
 from ductord.coordinator.starts import SQL
 from ductord.engine.graph import graph_of
 from ductord.model import stored
@@ -57,19 +56,7 @@ async def _complete(connection: asyncpg.Connection, batch: Batch) -> None:
     """Add what only few runs need; runs for which there is no room in this tick go to `left`."""
     whole = [loaded for loaded in batch.runs if loaded.error is None]
     left = await starts.fill(connection, ((x.known, _reads(x)) for x in whole if x.known.left))
-    forking = [
-        x for x in whole if x.known.run is None and x.known.start.reset_from_seq and x.known.start.run_id not in left
-    ]
-    if forking:
-        pairs = [(x.known.start, x.compiled) for x in forking if x.compiled is not None]
-        origins, waiting = await load_origins(connection, pairs)
-        left |= waiting
-        for loaded in forking:
-            origin = origins.get(loaded.known.start.run_id)
-            if isinstance(origin, Exception):
-                loaded.error = origin
-            else:
-                loaded.inbox = replace(loaded.inbox, origin=origin)
+    left |= await histories.fill(connection, (x for x in whole if x.known.start.run_id not in left))
     batch.left = [(x.known.start.tenant_id, x.known.start.run_id) for x in whole if x.known.start.run_id in left]
     batch.runs = [x for x in batch.runs if x.known.start.run_id not in left]
     for loaded in batch.runs:

@@ -1,28 +1,21 @@
-"""What a tick asks for once it runs: outputs that expressions and inverses read, and the history that a reset run begins with. Reads only.
+"""What a tick asks for once it runs: outputs that expressions and inverses read. Reads only.
 
 An output stands in the row of the attempt that produced it. Before its first tick is committed a reset run has no rows of its own: what it keeps is read
 from its source.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import asyncpg
 import orjson
 
-from ductord.coordinator.cache import Compiled
 from ductord.coordinator.facts import SQL
 from ductord.coordinator.loaded import Loaded
-from ductord.engine.evolve import fold
 from ductord.engine.graph import graph_of
-from ductord.model import events
 from ductord.model.enums import TaskKind
-from ductord.model.inbox import Origin, SourceKey
+from ductord.model.inbox import SourceKey
 from ductord.model.run import Node, RunStart
-
-_TRANSITIONS = 20_000
-"""How many transitions of other runs one tick folds; reset runs beyond that wait for the next."""
 
 _Place = tuple[str, str, int]  # run id, step ref, attempt
 
@@ -65,43 +58,6 @@ async def load_sources(
         (loaded.known.start.run_id, key): orjson.loads(text) if (text := texts.get(place)) is not None else None
         for (loaded, key), place in zip(wanted, places, strict=True)
     }
-
-
-async def load_origins(
-    connection: asyncpg.Connection, wanted: Iterable[tuple[RunStart, Compiled]]
-) -> tuple[dict[str, Origin | Exception], set[str]]:
-    """What reset runs begin with, by run id, or why it cannot be folded; and those that wait for the next tick (C5)."""
-    chosen: list[tuple[RunStart, Compiled]] = []
-    left, room = set(), _TRANSITIONS
-    for start, compiled in wanted:
-        room -= start.reset_from_seq
-        if room >= 0 or not chosen:
-            chosen.append((start, compiled))
-        else:
-            left.add(start.run_id)
-    histories: dict[str, list[Any]] = defaultdict(list)
-    rows = await connection.fetch(
-        SQL["load_histories"],
-        [start.tenant_id for start, _ in chosen],
-        [start.run_id for start, _ in chosen],
-        [start.reset_from_run_id for start, _ in chosen],
-        [start.reset_from_seq for start, _ in chosen],
-    )
-    for row in rows:
-        histories[row["run_id"]].append((row["at"], row["events"]))
-    return {start.run_id: _origin(start, compiled, histories[start.run_id]) for start, compiled in chosen}, left
-
-
-def _origin(start: RunStart, compiled: Compiled, rows: list[tuple[Any, str]]) -> Origin | Exception:
-    try:
-        if len(rows) != start.reset_from_seq:
-            raise ValueError(
-                f"the source has {len(rows)} of the {start.reset_from_seq} transitions that the run begins with"
-            )
-        transitions = [(at, events.decode(text)) for at, text in rows]
-        return Origin(run=fold(compiled.manifest, start.reset_from_run_id, transitions))
-    except Exception as error:  # a history that does not fold concerns the run that is to begin with it, alone (C9)
-        return error
 
 
 def _place(loaded: Loaded, ref: str) -> _Place | None:

@@ -145,7 +145,7 @@ async def _decide_and_commit(
         start = loaded.known.start
         cache.forget(start.run_id)
         again.append((start.tenant_id, start.run_id, 0))
-    again += [(*entry.key, 0) for entry in decided if entry.key[1] in lost or entry.loaded.more]
+    again += [(*entry.key, 0) for entry in decided if entry.key[1] in lost or entry.unfinished]
     await _wake(connection, again)
     if failed:
         ticked.quarantined += len(failed)
