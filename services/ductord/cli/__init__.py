@@ -13,7 +13,11 @@
 | `browsing`    | `workflow list`, `show`, `export`, `diff`                                                              |
 | `texts`       | definition files as texts; their faults as `file:line:column: message`                                 |
 | `triggering`  | `trigger`                                                                                              |
-| `runs`        | `run list`, `run show`                                                                                 |
+| `runs`        | `run list`, and what every view of a run calls things by                                               |
+| `showing`     | `run show`                                                                                             |
+| `ledger`      | `compensation list`, and a run's part of the ledger                                                    |
+| `trail`       | `audit list`, and a run's audit trail                                                                  |
+| `replaying`   | `run export`, `run replay`                                                                             |
 | `history`     | a run's events as lines                                                                                |
 | `operating`   | `run pause`, `resume`, `cancel`, `terminate`, `redrive`, `continue-as-new`, `repair`, `operation`      |
 | `resetting`   | `run reset`                                                                                            |

@@ -16,7 +16,7 @@ from ductor.workflow.v1 import common_pb2 as common
 from ductor.workflow.v1 import definition_pb2 as model
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definitions
 from ductor.workflow.v1 import workflow_service_pb2 as runs_api
-from ductor.workflow.v1.run_pb2 import StepState
+from ductor.workflow.v1.run_pb2 import CompensationEntryStatus, CompensationStatus, StepState
 from ductord.cli.client import Client
 from ductord.cli.output import STATUS_STYLES, clean, console, status_text
 from ductord.cli.runs import node_status, remark, run_status
@@ -36,7 +36,7 @@ GLYPHS = {
 INTEREST = ("running", "waiting", "failed", "completed_with_error", "cancelled", "pending", "succeeded", "skipped")
 """What is shown first where not all rows fit."""
 DEEPEST = 12
-FRAME_ROWS = 5
+FRAME_ROWS = 7
 
 
 def live() -> Live:
@@ -85,7 +85,8 @@ class Board:
         for node in shown:
             grid.add_row(*self._row(node, now))
         hidden = len(self._nodes) - len(shown)
-        return Group(head, grid, Text(f"… and {hidden} more steps", style="dim") if hidden else Text(""), tail)
+        more = Text(f"… and {hidden} more steps", style="dim") if hidden else Text("")
+        return Group(head, grid, more, *_ledger(answer), tail)
 
     def _fitting(self, rows: int) -> Sequence[StepState]:
         if len(self._nodes) <= rows:
@@ -111,6 +112,21 @@ class Board:
             Text(clean(remark(node, now)), style="red" if node.HasField("error") else "dim"),
             Text("← " + ", ".join(sources) if sources else "", style="dim", overflow="ellipsis", no_wrap=True),
         ]
+
+
+def _ledger(answer: runs_api.GetRunResponse) -> list[Text]:
+    """How far the unwinding of a run has come, and what is being undone; nothing where nothing is or was owed."""
+    run = answer.data
+    if not run.compensation:
+        return []
+    words = [word(CompensationEntryStatus.DESCRIPTOR, entry.status) for entry in run.compensation]
+    status = word(CompensationStatus.DESCRIPTOR, run.summary.compensation_status)
+    counts = "".join(f"  {count} {name.replace('_', ' ')}" for name, count in Counter(words).items())
+    lines = [Text.assemble("compensation ", status_text(status), (counts, "dim"))]
+    for entry, name in zip(run.compensation, words, strict=True):
+        if name == "running":
+            lines.append(Text(clean(f"  ▶ {entry.step_ref}: {entry.action}, attempt {entry.attempt}"), style="cyan"))
+    return lines
 
 
 def _depths(sources: dict[str, list[str]], edges: Sequence[model.EdgeDefinition]) -> dict[str, int]:

@@ -1,45 +1,110 @@
 """A run's history as lines for people. What a newer server records and this build does not know is shown as it came."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from ductor.workflow.v1 import run_pb2 as model
-from ductord.cli.output import compact
+from ductord.cli.output import compact, counted
 from ductord.cli.words import moment, plain
 
 Detail = dict[str, Any]
 
 
 def event_line(entry: model.TimelineEntry) -> str:
-    """An event on one line: time, transition, step, what happened."""
+    """An event, or a control, on one line: time, transition, step, what happened."""
     detail: Detail = plain(entry)["detail"] or {}
     time = moment(entry.event_time)[11:23]
-    return f"{time} {entry.seq:>4}  {entry.step_ref or 'run':<20} {_said(entry, detail)}"
+    said = _SAID.get(entry.type, _as_it_came)(entry, detail)
+    return f"{time} {entry.seq:>4}  {entry.step_ref or 'run':<20} {said}"
 
 
-def _said(entry: model.TimelineEntry, detail: Detail) -> str:
-    match entry.type:
-        case "attempt_created":
-            due = f", not before {str(detail['due_time'])[11:23]}" if detail.get("due_time") else ""
-            return f"attempt {entry.attempt} queued{due}"
-        case "attempt_ended":
-            return f"attempt {entry.attempt} {detail.get('outcome', '')}{_fault(detail)}"
-        case "node_ended" | "run_ended":
-            reason = f" ({detail['skip_reason']})" if detail.get("skip_reason") else ""
-            return f"{detail.get('status', '')}{reason}{_fault(detail)}"
-        case "edges_resolved":
-            edges = detail.get("edges", [])
-            return "→ " + ", ".join(f"{e['target_ref']} {'taken' if e['state'] == 'taken' else 'dead'}" for e in edges)
-        case "checkpoint_reached" | "checkpoint_unreachable":
-            return f"checkpoint {detail.get('name', '')} {entry.type.removeprefix('checkpoint_')}"
-        case "run_started":
-            return "running"
-        case "run_stopping":
-            stop = detail.get("stop", {})
-            where = f" at {stop['step_ref']}" if stop.get("step_ref") else ""
-            return f"stopping: {stop.get('cause', '')}{where}{_fault(stop)}"
-        case _:
-            words = [entry.type.replace("_", " ")]
-            return " ".join(words + [f"{k}={v if isinstance(v, str) else compact(v)}" for k, v in detail.items()])
+def _attempt_created(entry: model.TimelineEntry, detail: Detail) -> str:
+    due = f", not before {str(detail['due_time'])[11:23]}" if detail.get("due_time") else ""
+    return f"{_attempt(entry, detail)} queued{due}"
+
+
+def _attempt_ended(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"{_attempt(entry, detail)} {detail.get('outcome', '')}{_fault(detail)}"
+
+
+def _attempt(entry: model.TimelineEntry, detail: Detail) -> str:
+    kind = {"compensation": "inverse ", "finally": "final action "}.get(detail.get("kind", ""), "")
+    return f"{kind}attempt {entry.attempt}"
+
+
+def _ended(entry: model.TimelineEntry, detail: Detail) -> str:
+    reason = f" ({detail['skip_reason']})" if detail.get("skip_reason") else ""
+    successor = f", continued by {detail['continued_to_run_id']}" if detail.get("continued_to_run_id") else ""
+    return f"{detail.get('status', '')}{reason}{successor}{_fault(detail)}"
+
+
+def _edges_resolved(entry: model.TimelineEntry, detail: Detail) -> str:
+    edges = detail.get("edges", [])
+    return "→ " + ", ".join(f"{e['target_ref']} {'taken' if e['state'] == 'taken' else 'dead'}" for e in edges)
+
+
+def _checkpoint(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"checkpoint {detail.get('name', '')} {entry.type.removeprefix('checkpoint_')}"
+
+
+def _run_stopping(entry: model.TimelineEntry, detail: Detail) -> str:
+    stop = detail.get("stop", {})
+    going_on = stop.get("continuation")
+    if going_on:
+        return f"stopping, to go on as {going_on.get('new_run_id', '')}"
+    where = f" at {stop['step_ref']}" if stop.get("step_ref") else ""
+    return f"stopping: {stop.get('cause', '')}{where}{_fault(stop)}"
+
+
+def _redriven(entry: model.TimelineEntry, detail: Detail) -> str:
+    again = f", {', '.join(detail['reevaluated'])} judged again" if detail.get("reevaluated") else ""
+    return f"running again: {', '.join(detail.get('steps', [])) or 'no step'} from the start{again}"
+
+
+def _forked(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"takes over from {detail.get('source_run_id', '')} after its transition {detail.get('source_seq', '')}"
+
+
+def _policy(entry: model.TimelineEntry, detail: Detail) -> str:
+    changed = [f"{name} {compact(detail[name])}" for name in ("retry", "timeouts") if detail.get(name)]
+    return f"policy changed: {', '.join(changed)}" if changed else "policy is the definition's again"
+
+
+def _registered(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"attempt {entry.attempt} can be undone{', though it came late' if detail.get('late') else ''}"
+
+
+def _planned(entry: model.TimelineEntry, detail: Detail) -> str:
+    planned = detail.get("entries", [])
+    return f"{counted(len(planned), 'action')} owed: " + ", ".join(f"{e['step_ref']} {e['block']}" for e in planned)
+
+
+def _inverse_ended(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"compensation {str(detail.get('status', '')).replace('_', ' ')}{_fault(detail)}"
+
+
+def _accepted(entry: model.TimelineEntry, detail: Detail) -> str:
+    reason = f": {detail['reason']}" if detail.get("reason") else ""
+    return f"{_verb(detail)} asked for by {detail.get('actor', '')}{reason} ({detail.get('request_id', '')})"
+
+
+def _settled(entry: model.TimelineEntry, detail: Detail) -> str:
+    said = [detail[name] for name in ("code", "message") if detail.get(name)]
+    said += [f"{name}={value}" for name, value in detail.get("result", {}).items()]
+    return f"{_verb(detail)} {entry.type.removeprefix('control_')}{': ' + ', '.join(said) if said else ''}"
+
+
+def _verb(detail: Detail) -> str:
+    return str(detail.get("verb", "")).replace("_", " ")
+
+
+def _as_it_came(entry: model.TimelineEntry, detail: Detail) -> str:
+    words = [entry.type.replace("_", " ")]
+    return " ".join(words + [f"{k}={v if isinstance(v, str) else compact(v)}" for k, v in detail.items()])
+
+
+def _always(words: str) -> Callable[[model.TimelineEntry, Detail], str]:
+    return lambda entry, detail: words
 
 
 def _fault(detail: Detail) -> str:
@@ -48,3 +113,32 @@ def _fault(detail: Detail) -> str:
         return ""
     message = fault.get("message", "")
     return f": {fault['code']}{': ' + message if message else ''}"
+
+
+_SAID: Final[dict[str, Callable[[model.TimelineEntry, Detail], str]]] = {
+    "run_started": _always("running"),
+    "run_forked": _forked,
+    "run_paused": _always("paused"),
+    "run_resumed": _always("resumed"),
+    "run_redriven": _redriven,
+    "run_stopping": _run_stopping,
+    "run_ended": _ended,
+    "attempt_created": _attempt_created,
+    "attempt_ended": _attempt_ended,
+    "node_ended": _ended,
+    "node_paused": _always("paused"),
+    "node_resumed": _always("resumed"),
+    "node_reset": _always("starts anew"),
+    "node_policy_changed": _policy,
+    "edges_resolved": _edges_resolved,
+    "checkpoint_reached": _checkpoint,
+    "checkpoint_unreachable": _checkpoint,
+    "inverse_registered": _registered,
+    "compensation_planned": _planned,
+    "inverse_ended": _inverse_ended,
+    "compensation_ended": _inverse_ended,
+    "control_accepted": _accepted,
+    "control_applied": _settled,
+    "control_rejected": _settled,
+}
+"""What is said of an event, by its type."""

@@ -1,4 +1,4 @@
-"""`ductor run list` and `run show`."""
+"""`ductor run list`, and what every view of a run asks for and calls things by."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,8 @@ from ductor.workflow.v1 import common_pb2 as common
 from ductor.workflow.v1 import run_pb2 as model
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli.client import Client, Connection, connected, pages
-from ductord.cli.ending import DONE, MISUSED, CommandFailed
-from ductord.cli.history import event_line
-from ductord.cli.output import compact, dumped, facts, print_json, status_text, table
-from ductord.cli.output import show as show_line
+from ductord.cli.ending import DONE
+from ductord.cli.output import print_json, status_text, table
 from ductord.cli.words import local, number, pair, plain, span, word
 
 EXACT = common.PAYLOAD_FORMAT_JSON
@@ -25,6 +23,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     workflow: str = ""
     status: str = ""
+    compensation: str = ""
     active: bool = False
     errors: bool | None = None
     subject: str = ""
@@ -39,6 +38,7 @@ async def listing(connection: Connection, chosen: Filter, *, limit: int, as_json
     request = api.ListRunsRequest(
         workflow_type=chosen.workflow,
         status=number(model.RunStatus.DESCRIPTOR, chosen.status, "--status"),  # type: ignore[arg-type]
+        compensation_status=number(model.CompensationStatus.DESCRIPTOR, chosen.compensation, "--compensation"),  # type: ignore[arg-type]
         subject_type=subject_type,
         subject_id=subject_id,
         active_only=chosen.active,
@@ -50,7 +50,8 @@ async def listing(connection: Connection, chosen: Filter, *, limit: int, as_json
     if as_json:
         print_json({"data": [plain(run) for run in found]})
     else:
-        table(("RUN", "WORKFLOW", "STATUS", "STEP", "CREATED", "TOOK", "SUBJECT"), [_row(run) for run in found])
+        columns = ("RUN", "WORKFLOW", "STATUS", "STEP", "CREATED", "TOOK", "SUBJECT", "COMPENSATION")
+        table(columns, [_row(run) for run in found])
     return DONE
 
 
@@ -64,24 +65,6 @@ async def summaries(client: Client, request: api.ListRunsRequest, limit: int) ->
         return await client.call(client.runs.ListRuns, page)
 
     return await pages(fetch, limit)
-
-
-async def show(connection: Connection, run_id: str, *, timeline: bool, attempts: bool, step: str, as_json: bool) -> int:
-    """A run: whole, or one view of it."""
-    if timeline + attempts + bool(step) > 1:
-        raise CommandFailed("--timeline, --attempts and --step: choose one", code=MISUSED)
-    async with connected(connection) as client:
-        if timeline:
-            _timeline(await entries(client, run_id), as_json)
-        elif attempts:
-            _attempts(await attempts_of(client, run_id), as_json)
-        elif step:
-            request = api.GetRunStepRequest(run_id=run_id, step_id=step, payload_format=EXACT)
-            _step((await client.call(client.runs.GetRunStep, request)).data, as_json)
-        else:
-            run = await client.call(client.runs.GetRun, api.GetRunRequest(run_id=run_id, payload_format=EXACT))
-            _run(run, await steps_of(client, run_id), as_json)
-    return DONE
 
 
 async def steps_of(client: Client, run_id: str) -> Sequence[model.StepState]:
@@ -105,10 +88,12 @@ async def attempts_of(client: Client, run_id: str) -> Sequence[model.Attempt]:
 
 
 async def entries(client: Client, run_id: str) -> Sequence[model.TimelineEntry]:
-    """Every event of a run's history, oldest first."""
+    """Every event of a run's history, and the controls among them, oldest first."""
 
     async def fetch(token: str, size: int) -> api.GetRunTimelineResponse:
-        request = api.GetRunTimelineRequest(run_id=run_id, page_token=token, page_size=size, payload_format=EXACT)
+        request = api.GetRunTimelineRequest(
+            run_id=run_id, page_token=token, page_size=size, payload_format=EXACT, unified=True
+        )
         return await client.call(client.runs.GetRunTimeline, request)
 
     return await pages(fetch, EVERYTHING)
@@ -118,6 +103,13 @@ def run_status(run: model.RunSummary | model.RunDetail) -> str:
     """The status word of a run."""
     summary = run.summary if isinstance(run, model.RunDetail) else run
     return word(model.RunStatus.DESCRIPTOR, summary.status)
+
+
+def owed(run: model.RunSummary) -> str | Text:
+    """Where the unwinding of a run stands; empty where nothing is or was owed."""
+    if run.compensation_status == model.COMPENSATION_STATUS_NONE:
+        return ""
+    return status_text(word(model.CompensationStatus.DESCRIPTOR, run.compensation_status))
 
 
 def node_status(node: model.StepState | model.NodeSummary) -> str:
@@ -131,14 +123,16 @@ def fault_text(fault: common.Fault) -> str:
 
 
 def remark(node: model.StepState, now: Any = None) -> str:
-    """What a person wants to know of a node beside its status: why it was skipped, when it is tried again, what went wrong."""
+    """What a person wants to know of a node beside its status: why it was skipped, who holds it, when it is tried again, what went wrong."""
     if node.skip_reason:
         return word(model.SkipReason.DESCRIPTOR, node.skip_reason)
-    error = fault_text(node.error) if node.HasField("error") else ""
+    remarks = ["paused"] if node.paused else []
     if node.HasField("retry_time") and now is not None:
         wait = (node.retry_time.ToDatetime() - now.ToDatetime()).total_seconds()
-        return f"retry in {max(wait, 0):.1f} s{'; ' + error if error else ''}"
-    return error
+        remarks.append(f"retry in {max(wait, 0):.1f} s")
+    if node.HasField("error"):
+        remarks.append(fault_text(node.error))
+    return "; ".join(remarks)
 
 
 def _row(run: model.RunSummary) -> list[str | Text]:
@@ -152,97 +146,5 @@ def _row(run: model.RunSummary) -> list[str | Text]:
         local(run.create_time),
         span(run),
         subject,
+        owed(run),
     ]
-
-
-def _run(answer: api.GetRunResponse, nodes: Sequence[model.StepState], as_json: bool) -> None:
-    if as_json:
-        print_json({**plain(answer), "steps": [plain(node) for node in nodes]})
-        return
-    run, now = answer.data, answer.metadata.fetched_at
-    summary, tree = run.summary, plain(run)
-    facts(
-        [
-            ("run", summary.run_id),
-            ("workflow", f"{summary.workflow_type} v{summary.version}"),
-            ("status", status_text(run_status(run))),
-            ("error", fault_text(run.error) if run.HasField("error") else ""),
-            ("at", run.error_step_ref),
-            ("subject", f"{summary.subject_type}:{summary.subject_id}" if summary.subject_type else ""),
-            ("labels", " ".join(f"{label.key}:{label.id}" for label in summary.correlation_labels)),
-            ("key", run.idempotency_key),
-            ("created", local(summary.create_time)),
-            ("took", span(summary, now=now)),
-            ("quarantine", run.quarantine.error if run.HasField("quarantine") else ""),
-            ("input", "" if tree["input"] is None else compact(tree["input"])),
-        ]
-    )
-    show_line("")
-    steps_table(nodes, now)
-    if tree["result"] is not None:
-        show_line("")
-        show_line("result", "dim")
-        show_line(Text(dumped(tree["result"])))
-
-
-def steps_table(nodes: Sequence[model.StepState], now: Any) -> None:
-    """The nodes of a run."""
-    table(
-        ("STEP", "STATUS", "ATTEMPT", "TOOK", ""),
-        [
-            [n.step_ref, status_text(node_status(n)), str(n.attempt or ""), span(n, now=now), remark(n, now)]
-            for n in nodes
-        ],
-    )
-
-
-def _timeline(found: Sequence[model.TimelineEntry], as_json: bool) -> None:
-    if as_json:
-        print_json({"data": [plain(entry) for entry in found]})
-        return
-    for entry in found:
-        show_line(event_line(entry))
-
-
-def _attempts(found: Sequence[model.Attempt], as_json: bool) -> None:
-    if as_json:
-        print_json({"data": [plain(attempt) for attempt in found]})
-        return
-    table(("STEP", "ATTEMPT", "STATUS", "QUEUED", "WAITED", "TOOK", "WORKER", ""), [_attempt(a) for a in found])
-
-
-def _attempt(attempt: model.Attempt) -> list[str | Text]:
-    status = word(model.AttemptStatus.DESCRIPTOR, attempt.status)
-    return [
-        attempt.step_ref,
-        str(attempt.attempt),
-        status_text(status),
-        local(attempt.queue_time),
-        span(attempt, "queue_time", "start_time"),
-        span(attempt),
-        attempt.worker_id,
-        fault_text(attempt.error) if attempt.HasField("error") else "",
-    ]
-
-
-def _step(node: model.StepState, as_json: bool) -> None:
-    if as_json:
-        print_json(plain(node))
-        return
-    tree = plain(node)
-    facts(
-        [
-            ("step", node.step_ref),
-            ("status", status_text(node_status(node))),
-            ("attempt", str(node.attempt)),
-            ("took", span(node)),
-            ("", remark(node)),
-        ]
-    )
-    for name in ("input", "output"):
-        if tree[name] is not None:
-            show_line("")
-            show_line(name, "dim")
-            show_line(Text(dumped(tree[name])))
-    show_line("")
-    _attempts(node.attempts, False)

@@ -10,6 +10,7 @@ from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.cli.client import Connection, connected
 from ductord.cli.ending import DONE
+from ductord.cli.ledger import ledger_table
 from ductord.cli.operating import verb
 from ductord.cli.output import compact, counted, facts, print_json, show, status_text, table
 from ductord.cli.runs import fault_text, run_status
@@ -39,11 +40,10 @@ async def snapshot(connection: Connection, run_id: str, *, as_json: bool) -> int
         ("OPERATION", "CONTROL", "STEP", "ASKED BY", "ASKED"),
         [[o.request_id, verb(o), o.step_ref, o.actor, local(o.create_time)] for o in run.pending_operations],
     )
-    _part(
-        "compensation",
-        ("POSITION", "STEP", "LIST", "ACTION", "STATUS", "ATTEMPT", ""),
-        [_entry(entry) for entry in run.compensation],
-    )
+    if run.compensation:
+        show("")
+        show("compensation", "dim")
+        ledger_table(run.compensation)
     return DONE
 
 
@@ -123,15 +123,3 @@ def _attempt(attempt: run_pb2.Attempt) -> list[str | Text]:
     taken = local(attempt.start_time) if attempt.HasField("start_time") else ""
     kind = word(run_pb2.TaskKind.DESCRIPTOR, attempt.kind)
     return [attempt.step_ref, str(attempt.attempt), kind, local(attempt.queue_time), taken, attempt.worker_id]
-
-
-def _entry(entry: run_pb2.CompensationEntry) -> list[str | Text]:
-    return [
-        str(entry.position),
-        entry.step_ref,
-        word(run_pb2.CompensationBlock.DESCRIPTOR, entry.block),
-        entry.action,
-        status_text(word(run_pb2.CompensationEntryStatus.DESCRIPTOR, entry.status)),
-        str(entry.attempt or ""),
-        fault_text(entry.error) if entry.HasField("error") else "",
-    ]

@@ -1,5 +1,6 @@
 """`ductor run watch`: follow a run to its end. The graph on a terminal, a line per event elsewhere, JSON lines for machines.
 
+The end is where nothing moves any more: a run that is continued as new is followed to its successor, and one that owes inverses until they are worked off.
 It polls the reads: quickly at first, then twice a second. A server that is away for a while (a restart, a kill) is waited for: runs outlive it.
 """
 
@@ -17,7 +18,7 @@ from ductord.cli.ending import DONE, FAILED, CommandFailed
 from ductord.cli.history import event_line
 from ductord.cli.output import compact, print_json, say, show
 from ductord.cli.runs import EXACT, fault_text, run_status, steps_of
-from ductord.cli.words import plain
+from ductord.cli.words import plain, word
 from ductord.model.enums import RunStatus
 from ductord.model.errors import Refusal
 
@@ -32,9 +33,21 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     away: bool = False
 
     @property
-    def ended(self) -> bool:
-        """Whether the run is terminal."""
-        return not self.away and RunStatus(run_status(self.answer.data)).terminal
+    def run_id(self) -> str:
+        """Which run of its chain was seen."""
+        return str(self.answer.data.summary.run_id)
+
+    @property
+    def successor(self) -> str:
+        """The run that continues this one, where one does."""
+        return "" if self.away else str(self.answer.data.summary.continued_to_run_id)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is terminal and owes nothing that is still to run."""
+        summary = self.answer.data.summary
+        unwinding = summary.compensation_status == model.COMPENSATION_STATUS_RUNNING
+        return not self.away and RunStatus(run_status(summary)).terminal and not unwinding
 
 
 async def watch(connection: Connection, run_id: str, *, timeout_s: float, as_json: bool) -> int:
@@ -64,7 +77,10 @@ async def to_the_end(client: Client, run_id: str, timeout_s: float, *, as_json: 
 
 
 async def looks(client: Client, run_id: str, timeout_s: float) -> AsyncIterator[Seen]:
-    """Looks at a run until it has ended. Raises `CommandFailed` when time is up, `Refusal` for anything but an absent server."""
+    """Looks at a run, and at what continues it, until the last one is over.
+
+    Raises `CommandFailed` when time is up, `Refusal` for anything but an absent server.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout_s
     pause = FIRST_PAUSE_S
@@ -81,10 +97,13 @@ async def looks(client: Client, run_id: str, timeout_s: float) -> AsyncIterator[
                 raise
             seen = Seen(answer=before, away=True)
         yield seen
-        if seen.ended:
-            return
+        if seen.over:
+            if not seen.successor:
+                return
+            run_id = seen.successor
+            continue
         if clock() + pause > deadline:
-            raise CommandFailed(f"run {run_id} is still {run_status(before.data)} after {timeout_s:g} s; it goes on")
+            raise CommandFailed(_goes_on(run_id, before.data, timeout_s))
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, LAST_PAUSE_S)
 
@@ -102,7 +121,7 @@ async def _on_a_terminal(client: Client, run_id: str, timeout_s: float) -> Seen:
             last = seen
             if board is None:
                 board = await drawing.board(client, seen.answer.data.summary.version_id)
-            nodes = () if seen.away else await steps_of(client, run_id)
+            nodes = () if seen.away else await steps_of(client, seen.run_id)
             screen.update(board.drawn(seen.answer, nodes, away=seen.away), refresh=True)
     return last
 
@@ -115,37 +134,58 @@ async def _as_lines(client: Client, run_id: str, timeout_s: float, *, as_json: b
         if seen.away and not away:
             say("the server cannot be reached; trying again …", "dim")
         away = seen.away
-        if not away:
-            for entry in await history.new():
-                if as_json:
-                    _json_line(plain(entry))
-                else:
-                    show(event_line(entry))
+        if away:
+            continue
+        if seen.run_id != history.run_id:
+            history = History(client, seen.run_id)
+            if not as_json:
+                show(f"continued as new: {seen.run_id}", "bold")
+        for entry in await history.new():
+            if as_json:
+                _json_line(plain(entry))
+            else:
+                show(event_line(entry))
     return last
 
 
 class History:
-    """A run's timeline, each event told once."""
+    """A run's timeline with its controls, each entry told once."""
 
     def __init__(self, client: Client, run_id: str) -> None:
+        self.run_id = run_id
         self._client = client
-        self._run_id = run_id
         self._page = ""
-        self._told = 0
+        self._told: set[bytes] = set()
 
     async def new(self) -> list[model.TimelineEntry]:
-        """What has happened since the last time. The last page is read again until there is one after it."""
+        """What has happened since the last time. The last page is read again until there is one after it: a control may yet find its place in it."""
         found: list[model.TimelineEntry] = []
         while True:
             request = api.GetRunTimelineRequest(
-                run_id=self._run_id, page_token=self._page, page_size=PAGE, payload_format=EXACT
+                run_id=self.run_id, page_token=self._page, page_size=PAGE, payload_format=EXACT, unified=True
             )
             answer = await self._client.call(self._client.runs.GetRunTimeline, request)
-            found += answer.data[self._told :]
+            keys = [_name(entry) for entry in answer.data]
+            found += [entry for entry, key in zip(answer.data, keys, strict=True) if key not in self._told]
             if not answer.next_page_token:
-                self._told = len(answer.data)
+                self._told = set(keys)
                 return found
-            self._page, self._told = answer.next_page_token, 0
+            self._page, self._told = answer.next_page_token, set()
+
+
+def _name(entry: model.TimelineEntry) -> bytes:
+    """What tells an entry from every other one, also when a control that is told of late moves it."""
+    if entry.event_index >= 0:
+        return f"{entry.seq}.{entry.event_index}".encode()
+    named = model.TimelineEntry(type=entry.type, event_time=entry.event_time, detail_json=entry.detail_json)
+    return named.SerializeToString(deterministic=True)
+
+
+def _goes_on(run_id: str, run: model.RunDetail, timeout_s: float) -> str:
+    status = run_status(run)
+    if RunStatus(status).terminal:
+        return f"run {run_id} is {status}, and its compensation still runs after {timeout_s:g} s; it goes on"
+    return f"run {run_id} is still {status} after {timeout_s:g} s; it goes on"
 
 
 def _verdict(run: model.RunDetail, status: str) -> None:
@@ -153,6 +193,11 @@ def _verdict(run: model.RunDetail, status: str) -> None:
     error = f": {fault_text(run.error)}" if run.HasField("error") else ""
     where = f" at {run.error_step_ref}" if run.error_step_ref else ""
     show(f"{status}{where}{error}", style)
+    compensation = word(model.CompensationStatus.DESCRIPTOR, run.summary.compensation_status)
+    if compensation not in ("none", "unspecified"):
+        show(f"compensation {compensation.replace('_', ' ')}", "green" if compensation == "done" else "bold red")
+    if compensation == "manual_repair":
+        say(f"  → `ductor run show {run.summary.run_id}` shows the ledger; `ductor run repair` settles it", "yellow")
     result = plain(run)["result"]
     if result is not None:
         show(compact(result))

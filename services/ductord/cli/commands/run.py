@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import operate, settle
+from ductord.cli.commands import operate, record, settle
 from ductord.cli.commands.options import Json, Limit, RunId, Target, Tenant
 
 app = typer.Typer(
@@ -16,6 +16,9 @@ app = typer.Typer(
 def list_(
     workflow: Annotated[str, typer.Option("--workflow", metavar="SLUG", help="Only runs of this family.")] = "",
     status: Annotated[str, typer.Option("--status", metavar="STATUS", help="Only runs in this status.")] = "",
+    compensation: Annotated[
+        str, typer.Option("--compensation", metavar="STATUS", help="Only runs whose compensation stands there.")
+    ] = "",
     active: Annotated[bool, typer.Option("--active", help="Only runs that have not ended.")] = False,
     errors: Annotated[
         bool | None, typer.Option("--errors/--no-errors", help="Only runs with, or without, failed steps.")
@@ -33,7 +36,13 @@ def list_(
     from ductord.cli import client, ending, runs
 
     chosen = runs.Filter(
-        workflow=workflow, status=status, active=active, errors=errors, subject=subject, labels=tuple(label or ())
+        workflow=workflow,
+        status=status,
+        compensation=compensation,
+        active=active,
+        errors=errors,
+        subject=subject,
+        labels=tuple(label or ()),
     )
     ending.finish(
         runs.listing(client.Connection(target=target, tenant=tenant), chosen, limit=limit, as_json=as_json),
@@ -44,8 +53,11 @@ def list_(
 @app.command()
 def show(
     run: RunId,
-    timeline: Annotated[bool, typer.Option("--timeline", help="Every event of its history.")] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Every event of its history, and the controls among them.")
+    ] = False,
     attempts: Annotated[bool, typer.Option("--attempts", help="Every attempt.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Its audit trail: who did what, and why.")] = False,
     step: Annotated[
         str, typer.Option("--step", metavar="REF", help="One step with its input, output and attempts.")
     ] = "",
@@ -53,12 +65,13 @@ def show(
     target: Target = "",
     as_json: Json = False,
 ) -> None:
-    """Show a run with its steps, input and result."""
-    from ductord.cli import client, ending, runs
+    """Show a run with its steps, input and result, what it owes and what is asked of it."""
+    from ductord.cli import client, ending, showing
 
     connection = client.Connection(target=target, tenant=tenant)
     ending.finish(
-        runs.show(connection, run, timeline=timeline, attempts=attempts, step=step, as_json=as_json), as_json=as_json
+        showing.run(connection, run, timeline=timeline, attempts=attempts, audit=audit, step=step, as_json=as_json),
+        as_json=as_json,
     )
 
 
@@ -72,7 +85,10 @@ def watch(
     target: Target = "",
     as_json: Json = False,
 ) -> None:
-    """Follow a run to its end: its graph on a terminal, a line per event elsewhere, JSON lines with --json. Exit code 1 unless it completes."""
+    """Follow a run to its end, over its successors and until nothing is owed. Exit code 1 unless it completes.
+
+    On a terminal its graph is drawn; elsewhere there is a line per event, and with --json a JSON line.
+    """
     from ductord.cli import client, ending, watching
 
     connection = client.Connection(target=target, tenant=tenant)
@@ -81,3 +97,4 @@ def watch(
 
 app.add_typer(operate.app)
 app.add_typer(settle.app)
+app.add_typer(record.app)
