@@ -56,10 +56,11 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
     if new:
         _start(tick)
     out_of_time = _facts(tick)
-    saga.late(tick)
-    if tick.lacking:
-        return tick.lacking
+    if tick.inbox.lates:
+        saga.late(tick)
     if tick.inbox.controls:
+        if tick.lacking:
+            return tick.lacking
         controls.apply(tick)
         out_of_time = _held_timers(tick) or out_of_time
     if tick.open:
@@ -74,7 +75,8 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         continuing.tell_length(tick)
         checkpoints.judge(tick)
         ending.close(tick)
-    saga.advance(tick)
+    if tick.work.run.saga.plan or not tick.open:
+        saga.advance(tick)
     if tick.lacking:
         return tick.lacking
     if not tick.events:

@@ -7,6 +7,7 @@ changes nothing but the ledger: a success whose node had ended otherwise has an 
 from typing import assert_never
 
 from ductord.engine import attempts, exits, faults, policy, retry, saga
+from ductord.engine.doubt import unsaid
 from ductord.engine.tick import Again, Tick
 from ductord.model.enums import EdgeType, FailPolicy, NodeStatus, Outcome, TaskKind
 from ductord.model.inbox import AttemptReport
@@ -32,7 +33,8 @@ def judge(tick: Tick, report: AttemptReport) -> None:
     match report.outcome:
         case Outcome.SUCCEEDED:
             _close(tick, index, report)
-            saga.register(tick, index, report.attempt, node.logical)
+            if tick.manifest.steps[index].compensation is not None:
+                saga.register(tick, index, report.attempt, node.logical)
             exits.succeed(tick, index, report.output)
         case Outcome.FAILED | Outcome.TIMED_OUT | Outcome.HEARTBEAT_TIMED_OUT | Outcome.QUEUE_TIMED_OUT:
             _failed(tick, index, report)
@@ -75,7 +77,7 @@ def _failed(tick: Tick, index: int, report: AttemptReport) -> None:
         and _retries_go_on(tick, index)
     ):
         # The outside may already know this attempt's key unless the worker told us that it failed (A6).
-        logical = node.logical + (report.outcome is Outcome.FAILED)
+        logical = node.logical + (not unsaid(report.outcome, fault))
         tick.ready[index] = Again(retry=True, logical=logical, delay_ms=_delay(tick, index, report))
     else:
         exits.fail(tick, index, fault)

@@ -49,7 +49,7 @@ def empty(tick: Tick, stop: Stop, grace_ms: int | None = None) -> None:
 def at_once(tick: Tick, stop: Stop) -> None:
     """End the run without waiting for anybody, whatever it was being stopped by (C3): it closes in this tick."""
     tick.failing.clear()
-    tick.emit(RunStopping(stop=stop))
+    tick.emit(RunStopping(stop=replace(stop, emptied=True)))
     for index, node in enumerate(tick.work.nodes):
         if node.status is NodeStatus.PENDING:
             tick.ready.pop(index, None)

@@ -23,6 +23,8 @@ from ductord.model.inbox import Inbox, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import OutputRef, Run
 
+_OPEN = frozenset(status for status in RunStatus if not status.terminal)
+
 
 class First(msgspec.Struct, frozen=True):
     """A pending node that is to begin: what its step type prepared."""
@@ -94,7 +96,7 @@ class Tick:
     @property
     def open(self) -> bool:
         """Whether the run has not ended."""
-        return not self.work.run.status.terminal
+        return self.work.run.status in _OPEN
 
     @property
     def paused(self) -> bool:

@@ -53,7 +53,7 @@ def by_length(tick: Tick) -> None:
     """Judge the length of the history against the tiers that act, before anything new begins: end the run, or continue it where the definition opts in and
     no attempt is open. A tick in which nothing has happened judges nothing, and a run that is about to end is left to its end."""
     run, limits = tick.work.run, tick.limits
-    if run.moves < min(limits.history_hard, limits.history_terminate) or not tick.events or tick.paused:
+    if (run.moves < limits.history_hard and run.moves < limits.history_terminate) or not tick.events or tick.paused:
         return
     if not run.open_nodes or tick.failing or (run.stop is not None and run.stop.emptied):
         return
