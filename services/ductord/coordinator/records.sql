@@ -62,9 +62,10 @@ with born as (
            case when x.seq > 0 then s.context else x.context::json end, x.inverses::jsonb, case when x.seq > 0 then null else s.run_id end,
            case when x.seq > 0 then s.run_id end, x.seq, coalesce(i.body -> 'overrides', '{}'), x.preserved::jsonb
     from unnest($1::text[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[])
-         as x(tenant_id, source_id, run_id, context, inverses, seq, overrides_of, preserved)
+         with ordinality as x(tenant_id, source_id, run_id, context, inverses, seq, overrides_of, preserved, number)
     join eec_workflow_run_start s on s.tenant_id = x.tenant_id and s.run_id = x.source_id
     left join eec_workflow_intent i on i.tenant_id = x.tenant_id and i.run_id = x.source_id and i.request_id = x.overrides_of and x.overrides_of <> ''
+    order by x.number
     on conflict do nothing
     returning tenant_id, run_id, labels, create_time
 ),
