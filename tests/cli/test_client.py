@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,23 @@ def test_a_failed_run_is_exit_code_1(engine: Engine) -> None:
     assert (code, "the carrier does not know" in output) == (0, True)
     code, output, _ = _ductor(engine, "run", "show", run_id, "--attempts")
     assert re.search(r"^parcel +1 +failed", output, re.MULTILINE)
+
+
+def test_a_trip_is_booked_whole_or_not_at_all_c7(engine: Engine) -> None:
+    """The example: a declined card gives back the hotel, then the flight; then the final action of the step that failed."""
+    code, output, _ = _ductor(engine, "trigger", "trip", "--input", '{"traveller": "Ada", "declines": 1}', "--wait")
+    assert code == 1
+    run_id = output.splitlines()[0]
+    deadline = time.monotonic() + 30
+    while (found := _json(engine, "run", "snapshot", run_id)["data"])["summary"]["compensation_status"] == "running":  # type: ignore[index]
+        assert time.monotonic() < deadline
+    assert [(entry["step_ref"], entry["block"], entry["status"]) for entry in found["compensation"]] == [  # type: ignore[index]
+        ("hotel", "on_failure", "done"),
+        ("flight", "on_failure", "done"),
+        ("charge", "finally", "done"),
+    ]
+    code, output, _ = _ductor(engine, "trigger", "trip", "--input", '{"traveller": "Ada"}', "--wait")
+    assert (code, json.loads(output.splitlines()[-1])) == (0, {"tickets": {"flight": "F-Ada", "hotel": "H-Ada"}})
 
 
 def test_on_a_terminal_the_graph_is_drawn(engine: Engine) -> None:
