@@ -172,7 +172,7 @@ class _Stage:
             named |= {stop.request_id, stop.continuation.request_id if stop.continuation is not None else ""}
         if self._run is not None and self._run.stop is not None and self._run.stop.continuation is not None:
             named.add(self._run.stop.continuation.request_id)
-        stopping = self._run is not None and self._run.stop is not None
+        stopping = self._run is not None and self._run.stop is not None and not self._run.status.terminal
         hastened = stopping and any(isinstance(event, RunStopping) for event in line.events)
         for known in self._recording.controls:
             control = known.control
