@@ -10,6 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from ductord.engine.doubt import may_have_acted
 from ductord.engine.errors import EngineError
 from ductord.engine.graph import graph_of
 from ductord.engine.ledger import ledgered
@@ -49,8 +50,6 @@ OPEN, TAKEN, DEAD_SKIP, DEAD_FAILURE = (ord(c) for c in "?TSF")
 """Edge states as the bytes of a working copy; `model.enums.EdgeState` spells them."""
 
 _ERRED = (NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR)
-_SILENT = (Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT, Outcome.LOST, Outcome.REVOKED)
-"""How an attempt ends of which nobody knows whether it acted, if a worker had taken it (C7)."""
 _RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _OPEN_STATUS = (RunStatus.RUNNING, RunStatus.PAUSED)
 
@@ -344,7 +343,8 @@ def _unknown(node: Node, event: AttemptEnded) -> tuple[int, ...]:
     """The logical attempts of a node of which nobody knows whether they acted. A success settles it: the others' keys were its key, or were reported on."""
     if event.outcome is Outcome.SUCCEEDED:
         return ()
-    if event.started and event.outcome in _SILENT and node.logical not in node.unknown:
+    acted = may_have_acted(event.outcome, event.fault, started=event.started)
+    if acted and node.logical not in node.unknown:
         return (*node.unknown, node.logical)
     return node.unknown
 

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from ductord.engine.doubt import unsaid
 from ductord.engine.errors import EngineError
 from ductord.engine.graph import graph_of
 from ductord.model.enums import CompensationBlock, CompensationStatus, InverseStatus, Outcome, TaskKind
@@ -22,9 +23,6 @@ from ductord.model.events import (
 )
 from ductord.model.manifest import InverseSpec, Manifest, Step
 from ductord.model.run import Inverse, Registered, Saga
-
-_REPORTED = (Outcome.SUCCEEDED, Outcome.FAILED)
-"""How an attempt ends of which its worker said what became of it (A6)."""
 
 _RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _Source = tuple[str, int, int, str]
@@ -80,7 +78,7 @@ def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
                     failures=inverse.failures + event.spent,
                     losses=inverse.losses + (event.outcome is Outcome.LOST),
                     returned=inverse.returned + (event.outcome in _RETURNED),
-                    unknown=event.outcome not in _REPORTED,
+                    unknown=unsaid(event.outcome, event.fault),
                     due_time=None,
                     fault=event.fault or inverse.fault,
                 ),
