@@ -34,8 +34,7 @@ def apply_continue_as_new(tick: Tick, control: Control) -> None:
     try:
         _context(tick, control)
     except PayloadInvalid as error:
-        told = {"field": "seed_run_context", "limit_bytes": str(error.limit_bytes)}
-        reject(tick, control, Rejection(reason="PAYLOAD_TOO_LARGE", message=error.message, metadata=told))
+        reject(tick, control, _unfit(error))
         return
     _continue(tick, Continuation(new_run_id=successor_of(run, control.request_id), request_id=control.request_id))
 
@@ -124,6 +123,15 @@ def _context(tick: Tick, control: Control | None) -> str:
     seed = control.body.seed if control is not None else None
     context = {**tick.inbox.start.context, **(seed or {})}
     return jsonvalue.encode(context, root="run_context", max_bytes=tick.limits.aggregate_max_bytes)
+
+
+def _unfit(error: PayloadInvalid) -> Rejection:
+    told = {"field": "seed_run_context"}
+    if error.limit_bytes is not None:
+        told["limit_bytes"] = str(error.limit_bytes)
+        return Rejection(reason="PAYLOAD_TOO_LARGE", message=error.message, metadata=told)
+    told |= {"path": error.path, "problem": error.reason}
+    return Rejection(reason="PAYLOAD_INVALID", message=error.message, metadata=told)
 
 
 def _note(tick: Tick, key: str, action: str, message: str) -> None:
