@@ -330,7 +330,12 @@ class Rows:
     def _adopt(self, effect: AdoptHistory) -> None:
         source = self.family[effect.source_run_id]
         self.history = [t for t in source.history if t.seq <= effect.seq]
-        for ref, attempt in effect.outputs.items():
+        outputs = set(effect.outputs.items())
+        for state, checkpoint in zip(self._folded().checkpoints, self.manifest.checkpoints, strict=True):
+            if state.status is CheckpointStatus.REACHED:
+                self.checkpoints[checkpoint.name] = source.checkpoints[checkpoint.name]
+                outputs |= source.checkpoints[checkpoint.name][1].items()
+        for ref, attempt in outputs:
             row = source.attempts[ref, attempt]
             self.attempts[ref, attempt] = msgspec.structs.replace(
                 row,

@@ -147,10 +147,8 @@ def start(tick: Tick) -> None:
     outputs |= {ref: output.attempt for ref, output in begun.preserved.items()}
     tick.do(AdoptHistory(source_run_id=begun.reset_from_run_id, seq=begun.reset_from_seq, outputs=outputs))
     for state, checkpoint in zip(tick.work.checkpoints, tick.manifest.checkpoints, strict=True):
-        if state.status is not CheckpointStatus.PENDING:
-            reached = state.status is CheckpointStatus.REACHED
-            refs = outputs_of(tick, checkpoint.steps) if reached else {}
-            tick.do(RecordCheckpoint(name=checkpoint.name, status=state.status, refs=refs))
+        if state.status is CheckpointStatus.UNREACHABLE:
+            tick.do(RecordCheckpoint(name=checkpoint.name, status=state.status))
     tick.touched.update(range(len(tick.manifest.checkpoints)))
     tick.reach(range(len(tick.work.nodes)))
 

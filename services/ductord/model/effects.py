@@ -149,7 +149,8 @@ class StartRun(_Effect, frozen=True, kw_only=True):
 
 
 class AdoptHistory(_Effect, frozen=True, kw_only=True):
-    """Copy transitions 1 to `seq` of another run, and the rows of the attempts (step ref → number) that hold outputs, into this run (C5)."""
+    """Copy transitions 1 to `seq` of another run into this one, the checkpoints that it had reached by then, and the rows of the attempts (step ref → number)
+    that hold outputs (C5)."""
 
     source_run_id: str
     seq: int
