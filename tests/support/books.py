@@ -9,9 +9,11 @@ import asyncpg
 
 from ductord.db.ids import new_id
 from ductord.engine.evolve import fold
+from ductord.model import control as controls
 from ductord.model import events, stored
 from ductord.model import manifest as manifests
-from ductord.model.enums import EdgeType, NodeStatus, StepType
+from ductord.model.control import ControlBody
+from ductord.model.enums import EdgeType, NodeStatus, StepType, Verb
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, ActionSpec, Edge, Manifest, Step
 from ductord.model.run import Run
 
@@ -96,6 +98,45 @@ class Books:
     async def wake(self, run_id: str, *, tenant: str = TENANT) -> None:
         """One more wake-up."""
         await self.owner.execute("insert into eec_workflow_wakeup (tenant_id, run_id) values ($1, $2)", tenant, run_id)
+
+    async def control(
+        self,
+        run_id: str,
+        verb: Verb,
+        *,
+        request_id: str = "",
+        step_ref: str = "",
+        body: ControlBody | None = None,
+        tenant: str = TENANT,
+        wake: bool = True,
+    ) -> str:
+        """An operator's intent and its wake-up, as run_control writes them; the request id, by default the verb's name."""
+        request_id = request_id or verb.value
+        await self.owner.execute(
+            "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, step_ref, body, body_hash, reason, actor, call_id)"
+            " values ($1, $2, $3, $4, $5, $6, 'hash', 'because', 'somebody', 'call')",
+            tenant, run_id, request_id, verb, step_ref, controls.encode(body or ControlBody()),
+        )  # fmt: skip
+        if wake:
+            await self.wake(run_id, tenant=tenant)
+        return request_id
+
+    async def operation(self, run_id: str, request_id: str) -> asyncpg.Record:
+        """What became of a control: (status, code, message, result)."""
+        return await self.owner.fetchrow(
+            "select status, outcome_code as code, outcome_message as message, result::text, settle_time from eec_workflow_intent"
+            " where run_id = $1 and request_id = $2",
+            run_id,
+            request_id,
+        )
+
+    async def trail(self, run_id: str) -> list[tuple[str, str, str]]:
+        """The run's audit trail: (actor, action, outcome), oldest first."""
+        rows = await self.owner.fetch(
+            "select actor, action, outcome from eec_workflow_audit where target = $1 order by at, audit_id",
+            f"run:{run_id}",
+        )
+        return [tuple(row) for row in rows]
 
     async def report(
         self,
