@@ -176,6 +176,8 @@ async def _assert_balanced(owner: asyncpg.Connection, till: Till) -> None:
         if row["status"] == "completed":
             assert not refunds, f"{run_id} completed and was refunded"
             assert row["compensation_status"] == "done"
+        elif row["compensation_status"] == "none":
+            assert not charged, f"{run_id} was cancelled before it began, and something was charged"
         else:
             assert told <= set(refunds), f"{run_id} {row['status']}: a reported charge was kept"
             if row["compensation_status"] == "done":
