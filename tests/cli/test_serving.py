@@ -1,6 +1,7 @@
 """`ductor serve`, `migrate`, `config`, `worker`: what they refuse, and with which exit code."""
 
 import json
+from importlib import resources
 
 import asyncpg
 import pytest
@@ -9,6 +10,9 @@ from ductord.db.ids import new_id
 from tests.conftest import Database
 from tests.support.dev import ductor, invoke
 
+MIGRATIONS = sorted(
+    file.name for file in resources.files("ductord.db.migrations").iterdir() if file.name.endswith(".sql")
+)
 ADDRESSES = {"DUCTOR_GRPC_ADDRESS": "127.0.0.1:0", "DUCTOR_HTTP_ADDRESS": "off"}
 
 
@@ -37,9 +41,9 @@ async def test_serve_refuses_a_database_with_pending_migrations(database: Databa
         assert "0001_initial.sql" in done.stderr
         assert "ductor migrate" in done.stderr
         check = ductor("migrate", "--check", "--json", **url)
-        assert (check.returncode, json.loads(check.stdout)) == (1, {"pending": ["0001_initial.sql"]})
+        assert (check.returncode, json.loads(check.stdout)) == (1, {"pending": MIGRATIONS})
         applied = ductor("migrate", **url)
-        assert (applied.returncode, applied.stdout) == (0, "applied  0001_initial.sql\n")
+        assert (applied.returncode, applied.stdout) == (0, "".join(f"applied  {name}\n" for name in MIGRATIONS))
         again = ductor("migrate", "--check", **url)
         assert (again.returncode, again.stdout) == (0, "up to date\n")
     finally:
@@ -49,7 +53,7 @@ async def test_serve_refuses_a_database_with_pending_migrations(database: Databa
 @pytest.mark.parametrize(
     ("arguments", "environment", "text"),
     [
-        (["nonsense"], {}, "definition, trigger, reads"),
+        (["nonsense"], {}, "definition, trigger, run_control, reads"),
         (["trigger"], {}, "DUCTOR_TRIGGER_DATABASE_URL"),
         (["trigger"], {"DUCTOR_GRPC_ADDRESS": "9090"}, "DUCTOR_GRPC_ADDRESS"),
         (["worker"], {"DUCTOR_GRPC_ADDRESS": "0.0.0.0:0"}, "DUCTOR_INSECURE"),

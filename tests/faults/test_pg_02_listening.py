@@ -15,12 +15,14 @@ from tests.support.stack import Member, Stack
 
 pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(120), pytest.mark.usefixtures("untouched")]
 
-LISTENERS = 5
-"""edges (for checkpoints), two coordinators, two dispatchers."""
+LISTENERS = 6
+"""edges (for checkpoints and for operations), two coordinators, two dispatchers."""
 POLL_S = 0.5
 LIVENESS_S = 60
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
-SERVICES = [f"ductor-{name}" for name in ("listen", "definition", "trigger", "reads", "coordinator", "dispatch")]
+SERVICES = [
+    f"ductor-{name}" for name in ("listen", "definition", "trigger", "run_control", "reads", "coordinator", "dispatch")
+]
 
 
 async def test_pg_02_killed_listeners(stack: Stack, api: Api, owner: asyncpg.Connection, recorder: Recorder) -> None:
