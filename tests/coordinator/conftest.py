@@ -1,14 +1,23 @@
 """Fixtures of the coordinator's tests: the books and a coordinator connection with a cache of its own."""
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 import asyncpg
 import pytest
 
 from ductord.coordinator.cache import Cache
+from ductord.coordinator.commit import commit
+from ductord.coordinator.decided import Decided
+from ductord.coordinator.load import load
+from ductord.coordinator.loaded import Loaded
 from ductord.coordinator.tick import Ticked, tick
+from ductord.db.pool import open_pool
+from ductord.engine.decide import decide
 from ductord.engine.limits import LIMITS
+from ductord.model.decision import Decision
 from tests.conftest import Database
+from tests.coordinator.workers import Workers
 from tests.support.books import Books
 
 
@@ -23,6 +32,28 @@ class Ticker:
         """One group tick."""
         return await tick(self.connection, self.cache, LIMITS, batch_size)
 
+    async def decide(self, tenant: str, run_id: str) -> Decided:
+        """Load a run and decide, as a tick does that nobody keeps from it: without its lock, and without serving its wake-ups."""
+        claimed = await self.connection.fetch(
+            "select $1::text as tenant_id, $2::uuid::text as run_id, eec_now() as now", tenant, run_id
+        )
+        (loaded,) = (await load(self.connection, self.cache, claimed)).runs
+        decision = self._decision(loaded, claimed[0]["now"])
+        self.cache.forget(run_id)
+        return Decided(loaded=loaded, decision=decision)
+
+    def _decision(self, loaded: Loaded, now: datetime) -> Decision:
+        assert loaded.compiled is not None
+        decision = decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, now)
+        assert isinstance(decision, Decision)
+        return decision
+
+    async def commit(self, *decided: Decided) -> set[str]:
+        """Commit decisions; the runs that lost the race."""
+        async with self.connection.transaction():
+            now: datetime = await self.connection.fetchval("select eec_now()")
+            return await commit(self.connection, list(decided), now)
+
     async def drain(self) -> Ticked:
         """Tick until nothing is due; the sum."""
         total = Ticked()
@@ -34,6 +65,14 @@ class Ticker:
 @pytest.fixture
 async def books(database: Database) -> AsyncIterator[Books]:
     """The books of a fresh database."""
+    owner = await asyncpg.connect(database.owner)
+    yield Books(owner)
+    await owner.close()
+
+
+@pytest.fixture
+async def other_books(database: Database) -> AsyncIterator[Books]:
+    """The same books over a connection of their own: whoever writes at the same time."""
     owner = await asyncpg.connect(database.owner)
     yield Books(owner)
     await owner.close()
@@ -53,3 +92,11 @@ async def other_ticker(database: Database) -> AsyncIterator[Ticker]:
     connection = await asyncpg.connect(database.dsn("coordinator"))
     yield Ticker(connection)
     await connection.close()
+
+
+@pytest.fixture
+async def workers(database: Database) -> AsyncIterator[Workers]:
+    """Workers behind a dispatch of the same database."""
+    pool = await open_pool(database.dsn("dispatch"), "dispatch", max_size=4)
+    yield Workers(pool)
+    await pool.close()
