@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ductord.engine.limits import LIMITS, Limits
 from ductord.rpc.addresses import AddressInvalid, parse_address
 from ductord.rpc.config import ConfigurationRefused, Settings
 
@@ -55,6 +56,14 @@ def test_what_is_wrong_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch)
         Settings.load()
     for name in ("DUCTOR_LEASE_MS", "DUCTOR_GRPC_ADDRESS", "DUCTOR_AUTH"):
         assert name in str(refused.value)
+
+
+def test_the_tiers_of_a_historys_length_are_in_order_c6() -> None:
+    """C6: defaults are the engine's own; a soft tier above the hard one is refused."""
+    assert Limits(**Settings().engine_limits) == LIMITS
+    assert Settings.load(history_soft=5, history_hard=5, history_terminate=5).engine_limits["history_hard"] == 5
+    with pytest.raises(ConfigurationRefused, match="DUCTOR_HISTORY_SOFT"):
+        Settings.load(history_soft=9_000)
 
 
 def test_misspelt_options_are_found() -> None:

@@ -36,7 +36,7 @@ class Coordinator:
         settings, metrics = scope.settings, scope.metrics
         self._pool = pool
         self._cache = Cache()
-        self._limits = Limits(stop_grace_ms=settings.cancel_grace_ms, payload_max_bytes=settings.payload_max_bytes)
+        self._limits = Limits(**settings.engine_limits)
         self._batch_size = settings.coordinator_batch_size
         self._net = Net(settings.sweep_ms)
         self.tick_loop: Loop | None = None

@@ -113,13 +113,8 @@ def _run_line(row: asyncpg.Record, tenant_id: str, settings: Settings) -> RunLin
         format=FORMAT,
         manifest=_raw(row["manifest"]),
         start=RunStart(tenant_id=tenant_id, **start),
-        limits=_limits(settings),
+        limits=settings.engine_limits,
     )
-
-
-def _limits(settings: Settings) -> dict[str, int]:
-    """What the coordinator makes of the same options."""
-    return {"stop_grace_ms": settings.cancel_grace_ms, "payload_max_bytes": settings.payload_max_bytes}
 
 
 def _transition(row: asyncpg.Record) -> Line:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypedDict, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
@@ -120,6 +120,11 @@ class Settings(BaseSettings):
         default=3 << 20, description="the payloads of one reply; the rest is left out and flagged"
     )
 
+    # Length of a run's history (ruling C6)
+    history_soft: Count = Field(default=4_000, description="longer histories are told once")
+    history_hard: Count = Field(default=8_000, description="longer ones continue as new, where the definition says so")
+    history_terminate: Count = Field(default=12_000, description="a run whose history is longer is terminated")
+
     # Actions
     http_allow_private: bool = Field(
         default=False, description="let http:request reach loopback, private and metadata addresses (N4)"
@@ -177,6 +182,18 @@ class Settings(BaseSettings):
         if text == "off":
             raise ValueError("every process listens for gRPC; use 127.0.0.1:0 for a port that nobody needs to know")
         return text
+
+    @model_validator(mode="after")
+    def _tiers(self) -> Self:
+        if not self.history_soft <= self.history_hard <= self.history_terminate:
+            raise ValueError("DUCTOR_HISTORY_SOFT, _HARD and _TERMINATE are in this order from the smallest on")
+        return self
+
+    @property
+    def engine_limits(self) -> dict[str, int]:
+        """What the engine is told of these options, by its own names for them: for who decides and who records what was decided."""
+        same = ("payload_max_bytes", "history_soft", "history_hard", "history_terminate")
+        return {"stop_grace_ms": self.cancel_grace_ms, **{name: getattr(self, name) for name in same}}
 
     @property
     def grpc(self) -> Address:
