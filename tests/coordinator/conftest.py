@@ -27,6 +27,7 @@ class Ticker:
     def __init__(self, connection: asyncpg.Connection) -> None:
         self.connection = connection
         self.cache = Cache()
+        self._now = datetime.min
 
     async def tick(self, batch_size: int = 500) -> Ticked:
         """One group tick."""
@@ -37,22 +38,22 @@ class Ticker:
         claimed = await self.connection.fetch(
             "select $1::text as tenant_id, $2::uuid::text as run_id, eec_now() as now", tenant, run_id
         )
+        self._now = claimed[0]["now"]
         (loaded,) = (await load(self.connection, self.cache, claimed)).runs
-        decision = self._decision(loaded, claimed[0]["now"])
+        decision = self._decision(loaded)
         self.cache.forget(run_id)
         return Decided(loaded=loaded, decision=decision)
 
-    def _decision(self, loaded: Loaded, now: datetime) -> Decision:
+    def _decision(self, loaded: Loaded) -> Decision:
         assert loaded.compiled is not None
-        decision = decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, now)
+        decision = decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, self._now)
         assert isinstance(decision, Decision)
         return decision
 
     async def commit(self, *decided: Decided) -> set[str]:
-        """Commit decisions; the runs that lost the race."""
+        """Commit what was decided last; the runs that lost the race."""
         async with self.connection.transaction():
-            now: datetime = await self.connection.fetchval("select eec_now()")
-            return await commit(self.connection, list(decided), now)
+            return await commit(self.connection, list(decided), self._now)
 
     async def drain(self) -> Ticked:
         """Tick until nothing is due; the sum."""
