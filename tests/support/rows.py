@@ -335,7 +335,7 @@ class Rows:
             if state.status is CheckpointStatus.REACHED:
                 self.checkpoints[checkpoint.name] = source.checkpoints[checkpoint.name]
                 outputs |= source.checkpoints[checkpoint.name][1].items()
-        for ref, attempt in outputs:
+        for ref, attempt in sorted(outputs):
             row = source.attempts[ref, attempt]
             self.attempts[ref, attempt] = msgspec.structs.replace(
                 row,
