@@ -25,6 +25,8 @@ WAYS_OUT = {
     "DRAFT_REVISION_MISMATCH": "read the draft again (`ductor workflow show`), then repeat",
     "RUN_NOT_FOUND": "`ductor run list` shows what this tenant has",
     "IDEMPOTENCY_MISMATCH": "the key belongs to another input: use a new key, or repeat the first call exactly",
+    "RUN_COMPENSATED": "--force does it all the same",
+    "RESET_POINT_INVALID": "`ductor run reset RUN --list-targets` shows the transitions that a run can be reset to",
     "INTERNAL": "the server's log has the cause",
 }
 """What to do about a reason, where the message itself does not say it."""

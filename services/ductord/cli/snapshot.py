@@ -54,7 +54,10 @@ def _head(run: model.RunSnapshot) -> None:
             ("run", summary.run_id),
             ("workflow", f"{summary.workflow_type} v{summary.version}"),
             ("status", status_text(run_status(summary))),
-            ("stopping", _stop(run.stop) if run.HasField("stop") else ""),
+            (
+                "stopped" if summary.HasField("end_time") else "stopping",
+                _stop(run.stop) if run.HasField("stop") else "",
+            ),
             ("quarantine", run.quarantine.error if run.HasField("quarantine") else ""),
             ("history", f"{counted(run.transition_count, 'transition')}, length {run.history_length:,}"),
             ("edges", _edges(run)),
