@@ -1,0 +1,104 @@
+"""Lists over many rows read what they show: each filter of the audit trail, the ledger and the runs that owe something has an index that serves it.
+
+Counted in pages of the database, which depend on the plan and not on the machine.
+"""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from ductord.db.queries import Queries
+from tests.conftest import Database
+
+ROWS = 30_000
+MOST_PAGES = 300
+"""A page of 50 rows and what leads to them; the smallest of the tables has more pages than that, and an index scan of all of it touches each row's."""
+LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+RUN = "00000000-0000-0000-0000-000000000007"
+AUDIT = Queries("ductord.reads", "audit.sql")
+LEDGER = Queries("ductord.reads", "ledger.sql")
+RUNS = Queries("ductord.reads")
+
+FILL = (
+    "insert into eec_workflow_audit (tenant_id, audit_id, at, actor, action, target)"
+    " select 't', gen_random_uuid(), now() - n * interval '1 s', case when n % 3000 = 0 then 'rare' else 'anonymous' end,"
+    " case when n % 2000 = 0 then 'publish' else 'cancel' end, 'run:' || n / 10 from generate_series(1, $1::int) n",
+    "insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, root_run_id, journey_id,"
+    " create_time)"
+    " select 't', ('00000000-0000-0000-0000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'f' || n % 20, gen_random_uuid(),"
+    " gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 s' from generate_series(1, $1::int) n",
+    "insert into eec_workflow_run (tenant_id, run_id, status, record_version, version_id, format_version, engine_level, start_time, update_time, end_time,"
+    " compensation_status) select tenant_id, run_id, 'failed', 1, version_id, 1, 1, now(), now(), now(),"
+    " coalesce((array['failed', 'done', 'manual_repair', 'running'])[row_number() over () % 2000 + 1], 'none') from eec_workflow_run_start where $1::int > 0",
+    "insert into eec_workflow_compensation (tenant_id, run_id, position, family_slug, step_ref, kind, block, number, action, status, create_time, update_time)"
+    " select 't', ('00000000-0000-0000-0000-' || lpad(to_hex(n / 4), 12, '0'))::uuid, n % 4, 'f' || n % 20, 's', 'compensation', 'on_failure', 0, 'a',"
+    " case when n % 2000 = 0 then 'manual_repair' when n % 1999 = 0 then 'failed' else 'done' end, now(), now() - n * interval '1 s'"
+    " from generate_series(1, $1::int) n",
+)  # fmt: skip
+
+
+def _audit(target: str = "", action: str = "", actor: str = "") -> tuple[Any, ...]:
+    return AUDIT["list_audit"], "t", None, LAST, target, action, actor, None, None, 51
+
+
+def _ledger(status: str = "", family: str = "", run_id: str | None = None) -> tuple[Any, ...]:
+    return LEDGER["list_compensations"], "t", None, LAST, (1 << 31) - 1, status, family, run_id, 51
+
+
+def _runs(compensation: str, family: str = "") -> tuple[Any, ...]:
+    return RUNS["list_runs"], "t", None, LAST, family, "", "", None, None, None, 51, compensation, ""
+
+
+CASES = {
+    "all of the trail": _audit(),
+    "the trail of one run": _audit("run:77"),
+    "a rare act": _audit(action="publish"),
+    "somebody's acts": _audit(actor="rare"),
+    "somebody's rare acts": _audit(action="publish", actor="rare"),
+    "all of the ledger": _ledger(),
+    "what needs repair": _ledger("manual_repair"),
+    "what failed in a family": _ledger("failed", "f3"),
+    "what is done": _ledger("done"),
+    "a run's entries": _ledger(run_id=RUN),
+    "runs that need repair": _runs("manual_repair"),
+    "runs that are being unwound": _runs("running"),
+    "runs of a family whose unwinding failed": _runs("failed", "f3"),
+    "runs that owe nothing": _runs("none"),
+}
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[asyncpg.Connection]:
+    """The reads service's own login over tables that have grown."""
+    owner = await asyncpg.connect(database.owner)
+    for statement in FILL:
+        await owner.execute(statement, ROWS)
+    await owner.execute("analyze")
+    await owner.close()
+    settings = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
+    connection = await asyncpg.connect(database.dsn("reads"), server_settings=settings)
+    await connection.execute("select set_config('ductor.tenant_id', 't', false)")
+    yield connection
+    await connection.close()
+
+
+async def test_lists_read_what_they_show(reader: asyncpg.Connection) -> None:
+    """Whatever the filter: a list over 30,000 rows touches a few pages of them."""
+    for name, case in CASES.items():
+        text = await reader.fetchval(f"explain (analyze, buffers, format json) {_spelt_out(*case)}")
+        plan = json.loads(text)[0]["Plan"]
+        pages = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        assert pages <= MOST_PAGES, f"{name}: {pages} pages\n{json.dumps(plan, indent=1)}"
+
+
+def _spelt_out(statement: str, *values: str | int | None) -> str:
+    """The statement with its values in it, as a custom plan sees them: EXPLAIN takes no parameters."""
+    return re.sub(r"\$(\d+)", lambda found: _literal(values[int(found[1]) - 1]), statement)
+
+
+def _literal(value: str | int | None) -> str:
+    return "null" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
