@@ -197,6 +197,13 @@ class Books:
         assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1)), "transitions without gaps"
         return fold(self._manifests[version_id], run_id, [(row["at"], events.decode(row["events"])) for row in rows])
 
+    async def history(self, run_id: str) -> list[tuple[events.Event, ...]]:
+        """The events of every transition."""
+        rows = await self.owner.fetch(
+            "select events::text from eec_workflow_transition where run_id = $1 order by seq", run_id
+        )
+        return [events.decode(row["events"]) for row in rows]
+
     async def settled(self, run_id: str) -> Run:
         """The stored run, proved equal to its folded history, all nodes terminal when it is (law: folding rebuilds the run). What has a column or a row of its
         own says the same as the run."""
