@@ -21,6 +21,7 @@ from ductord.model.enums import (
     CompensationStatus,
     EdgeType,
     FailPolicy,
+    InverseStatus,
     Join,
     NodeStatus,
     OnError,
@@ -34,7 +35,7 @@ from ductord.model.manifest import Manifest, RetryPolicy, Timeouts
 from ductord.model.recording import decode, encode
 from ductord.model.run import Run
 from tests.engine.families import Family
-from tests.engine.graphs import Fate, fates, manifests
+from tests.engine.graphs import Fate, manifests
 from tests.engine.sagas import sagas
 from tests.support.recording import recording_of
 from tests.support.rows import Attempt, Rows
@@ -42,8 +43,17 @@ from tests.support.rows import Attempt, Rows
 _FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))
 """`DUCTOR_LAWS=50 pytest tests/engine/test_control_laws.py` searches fifty times as long, each time elsewhere."""
 
-_MOVES = ("work", "work", "work", "wait", "control", "control", "late")
 _MAX_RUNS = 4
+_LATER = (Verb.REDRIVE, Verb.REDRIVE, Verb.RESET, Verb.RESOLVE_REPAIR)
+"""What an ended run may still be asked."""
+_SILENT = (
+    Outcome.LOST,
+    Outcome.RELEASED,
+    Outcome.TIMED_OUT,
+    Outcome.HEARTBEAT_TIMED_OUT,
+    Outcome.QUEUE_TIMED_OUT,
+    Outcome.REVOKED,
+)
 
 
 def _search(examples: int) -> settings:
@@ -57,24 +67,19 @@ def _search(examples: int) -> settings:
 
 
 @_search(150)
-@given(manifest=sagas(), data=st.data())
-def test_any_controls_at_any_moments_leave_one_end_and_nothing_behind(manifest: Manifest, data: st.DataObject) -> None:
-    family = Family(replace(manifest, auto_continue=data.draw(st.booleans(), label="auto_continue")))
-    family.first.limits = replace(family.first.limits, history_soft=8, history_hard=16, history_terminate=400)
+@given(manifest=sagas(), seed=st.integers(0, 2**32))
+def test_any_controls_at_any_moments_leave_one_end_and_nothing_behind(manifest: Manifest, seed: int) -> None:
+    random = Random(seed)
+    family = Family(replace(manifest, auto_continue=random.random() < 0.3))
+    tiers = {"history_soft": random.choice((6, 50)), "history_hard": random.choice((12, 100)), "history_terminate": 300}
+    family.first.limits = replace(family.first.limits, **tiers)
     family.settle(family.first)
-    for _ in range(data.draw(st.integers(5, 45), label="moves")):
-        rows = data.draw(st.sampled_from(family.runs), label="run") if len(family.runs) > 1 else family.first
+    for _ in range(random.randint(5, 60)):
+        rows = random.choice(family.runs)
         if rows.run is None:
             family.settle(rows)
-        match data.draw(st.sampled_from(_MOVES), label="move"):
-            case "work":
-                _work(family, rows, data)
-            case "wait":
-                family.wait()
-            case "control":
-                _control(family, rows, data)
-            case "late":
-                _late(family, rows, data)
+        move = random.choices((_work, _wait, _control, _late), (6, 2, 3, 1))[0]
+        move(family, rows, random)
         family.settle(rows)
     for rows in _all(family):
         _finish(family, rows)
@@ -86,66 +91,80 @@ def test_any_controls_at_any_moments_leave_one_end_and_nothing_behind(manifest: 
         _targets_are_points(rows)
 
 
-def _work(family: Family, rows: Rows, data: st.DataObject) -> None:
+def _work(family: Family, rows: Rows, random: Random) -> None:
+    """A worker takes a task, or some word comes about one."""
     ready = [row for row in rows.attempts.values() if row.waiting and not row.held and row.due_time <= family.now]
-    if ready:
-        row = data.draw(st.sampled_from(ready), label="attempt")
-        fate = data.draw(fates, label="fate")
-        if fate.outcome is Outcome.QUEUE_TIMED_OUT and row.lease:
-            return
-        if fate.outcome is Outcome.SUCCEEDED:
-            fate = replace(fate, output={**fate.output, "effect": row.task.idempotency_key})
-        if data.draw(st.booleans(), label="only taken") and not row.lease:
-            rows.lease(row, family.now)
-        else:
-            family.play(rows, row, fate)
+    if not ready:
+        return
+    row = random.choice(ready)
+    if not row.lease and random.random() < 0.3:
+        rows.lease(row, family.now)
+        return
+    outcome = random.choices((Outcome.SUCCEEDED, Outcome.FAILED, random.choice(_SILENT)), (6, 2, 2))[0]
+    if outcome is Outcome.QUEUE_TIMED_OUT and row.lease:
+        return
+    family.play(
+        rows,
+        row,
+        Fate(
+            outcome=outcome,
+            output={"x": random.randint(0, 9), "effect": row.task.idempotency_key},
+            code=random.choice(("UNAVAILABLE", "INVALID_ARGUMENT")),
+            non_retryable=random.random() < 0.1,
+            retry_after_ms=random.choice((None, None, 2_000)),
+        ),
+    )
 
 
-def _late(family: Family, rows: Rows, data: st.DataObject) -> None:
+def _wait(family: Family, _rows: Rows, _random: Random) -> None:
+    family.wait()
+
+
+def _late(family: Family, rows: Rows, random: Random) -> None:
     """A worker that was given up comes back with a success."""
     given_up = [row for row in rows.attempts.values() if row.start_time is not None and not row.waiting]
     if given_up:
-        row = data.draw(st.sampled_from(given_up), label="late")
+        row = random.choice(given_up)
         rows.too_late(row, {"x": 5, "effect": row.task.idempotency_key}, family.now)
 
 
-def _control(family: Family, rows: Rows, data: st.DataObject) -> None:
-    verb = data.draw(st.sampled_from(Verb), label="verb")
-    refs = st.sampled_from([step.ref for step in family.manifest.steps])
-    ref, body = "", dict[str, Any]()
+def _control(family: Family, rows: Rows, random: Random) -> None:
+    ended = rows.run is not None and rows.run.status.terminal
+    verb = random.choice(_LATER if ended and random.random() < 0.8 else tuple(Verb))
+    refs = [step.ref for step in family.manifest.steps]
+    ref = random.choice(refs)
+    some = random.random() < 0.5
+    body = dict[str, Any]()
     match verb:
         case Verb.PAUSE | Verb.RESUME | Verb.CANCEL:
-            pass
+            ref = ""
         case Verb.TERMINATE:
-            body["skip_finally"] = data.draw(st.booleans(), label="skip_finally")
+            ref, body = "", {"skip_finally": some}
         case Verb.REDRIVE:
-            body["force"] = data.draw(st.booleans(), label="force")
+            ref, body = "", {"force": some}
         case Verb.CONTINUE_AS_NEW:
-            if len(family.runs) >= _MAX_RUNS:
-                return
-            body["seed"] = {"n": len(family.runs)}
+            ref, body = "", {"seed": {"n": len(family.runs)}}
         case Verb.RESET:
-            if len(family.runs) >= _MAX_RUNS:
-                return
-            body["seq"] = data.draw(st.integers(0, len(rows.history) + 1), label="seq")
-            body["preserve"] = tuple(sorted(data.draw(st.sets(refs, max_size=2), label="preserve")))
-            body["overrides"] = {
-                r: {"by": "hand"} for r in sorted(data.draw(st.sets(refs, max_size=1), label="override"))
+            ref = ""
+            body = {
+                "seq": random.randint(0, len(rows.history) + 1),
+                "preserve": tuple(sorted(random.sample(refs, min(len(refs), random.choice((0, 0, 1, 2)))))),
+                "overrides": {r: {"by": "hand"} for r in random.sample(refs, random.choice((0, 0, 1)))},
+                "force": some,
             }
-            body["force"] = data.draw(st.booleans(), label="force")
         case Verb.PAUSE_NODE | Verb.RESUME_NODE | Verb.RESET_NODE:
-            ref = data.draw(refs, label="step")
+            pass
         case Verb.UPDATE_NODE_RETRY_POLICY:
-            ref = data.draw(refs, label="step")
-            body["retry"] = RetryPolicy(max_attempts=data.draw(st.integers(1, 4), label="max_attempts"))
-            body["fields"] = ("max_attempts",)
+            body = {"retry": RetryPolicy(max_attempts=random.randint(1, 4)), "fields": ("max_attempts",)}
         case Verb.UPDATE_NODE_TIMEOUT:
-            ref = data.draw(refs, label="step")
-            body["timeouts"] = Timeouts(total_timeout_ms=data.draw(st.sampled_from([None, 1, 5_000]), label="total"))
-            body["fields"] = ("total_timeout_ms",)
+            timeouts = Timeouts(total_timeout_ms=random.choice((None, 1, 5_000)))
+            body = {"timeouts": timeouts, "fields": ("total_timeout_ms",)}
         case Verb.RESOLVE_REPAIR:
-            ref = data.draw(refs, label="step")
-            body["resolution"] = data.draw(st.sampled_from(Resolution), label="resolution")
+            plan = rows.run.saga.plan if rows.run is not None else ()
+            ref = random.choice([e.step_ref for e in plan if e.status is InverseStatus.MANUAL_REPAIR] or refs)
+            body = {"resolution": random.choice(tuple(Resolution))}
+    if verb in (Verb.CONTINUE_AS_NEW, Verb.RESET) and len(family.runs) >= _MAX_RUNS:
+        return
     family.ask(rows, verb, ref, **body)
 
 
