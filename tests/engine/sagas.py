@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ductord.engine.doubt import NO_WORD
 from ductord.model.enums import FailurePolicy, Outcome, TaskKind
 from ductord.model.manifest import Compensation, InverseSpec, Manifest, RetryPolicy, Template
 from tests.engine.graphs import manifests
@@ -15,7 +16,7 @@ from tests.support.rows import Attempt
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-SILENT = (Outcome.LOST, Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT)
+SILENT = (Outcome.LOST, Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT, Outcome.RELEASED)
 
 
 @st.composite
@@ -85,7 +86,7 @@ class Outside:
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker does with a task: `acts` or not, and says so or not."""
+    """What a worker does with a task: `acts` or not, and says so or not. A `code` of NO_WORD says neither."""
 
     outcome: Outcome
     acts: bool = False
@@ -97,5 +98,5 @@ words = st.one_of(
     st.just(Word(outcome=Outcome.SUCCEEDED, acts=True)),
     st.builds(Word, outcome=st.just(Outcome.FAILED), code=st.sampled_from(["UNAVAILABLE", "INVALID_ARGUMENT"])),
     st.builds(Word, outcome=st.sampled_from(SILENT), acts=st.booleans()),
-    st.just(Word(outcome=Outcome.RELEASED)),
+    st.builds(Word, outcome=st.just(Outcome.FAILED), code=st.sampled_from(sorted(NO_WORD)), acts=st.booleans()),
 )

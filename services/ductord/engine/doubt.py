@@ -28,5 +28,6 @@ def unsaid(outcome: Outcome, fault: Fault | None) -> bool:
 
 
 def may_have_acted(outcome: Outcome, fault: Fault | None, *, started: bool) -> bool:
-    """Whether an effect may exist of which nobody knows: a worker had taken the attempt, and neither finished it nor gave it back."""
-    return started and outcome is not Outcome.RELEASED and unsaid(outcome, fault)
+    """Whether an effect may exist of which nobody knows: a worker had taken the attempt and did not finish it. One that gives a task back when it shuts down
+    has cut its action off in the middle (KB-01)."""
+    return started and unsaid(outcome, fault)
