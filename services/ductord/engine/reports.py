@@ -54,7 +54,7 @@ def _succeeded_all_the_same(tick: Tick, index: int, node: Node, report: AttemptR
         and node.output is None
         and node.status.terminal
     ):
-        saga.register(tick, index, report.attempt, node.logical)
+        saga.register(tick, index, report.attempt, node.logical, late=True)
 
 
 def _close(tick: Tick, index: int, report: AttemptReport, *, spent: bool = False, fault: Fault | None = None) -> None:
