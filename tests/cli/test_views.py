@@ -81,6 +81,22 @@ def test_a_watch_goes_on_until_nothing_is_owed_c7(shop: Shop) -> None:
     assert "ductor run repair" in errors
 
 
+def test_a_watch_whose_time_is_up_says_what_still_runs_c7(shop: Shop, tmp_path: Path) -> None:
+    """A run that has ended is judged by its end, also when nobody has come yet to do its final action."""
+    file = tmp_path / "patient.yaml"
+    file.write_text(
+        "type: workflow_definition\ndefinition:\n  family_slug: patient\n  steps:\n    - ref: a\n      type: action\n      action: core:echo\n"
+        "      compensation: {finally: [{action: shop:sweep, queue: sweepers}]}\n"
+    )
+    _done(shop, "workflow", "publish", str(file))
+    run = shop.ended("patient", "completed")
+    code, output, errors = shop.ductor("run", "watch", run, "--timeout", "0.3")
+    assert (code, output.splitlines()[-3:-1]) == (0, ["completed", "compensation running"])
+    assert f"the compensation of run {run} still runs after 0.3 s" in errors
+    assert re.search(r"^0 +a +finally +shop:sweep +running +1$", _done(shop, "run", "show", run), re.MULTILINE)
+    assert run in _done(shop, "run", "list", "--compensation", "running")
+
+
 def test_a_watch_follows_a_run_that_goes_on_as_another_c6_sw05(shop: Shop) -> None:
     """SW-05: it says so, tells the successor's events and ends with it; `run show` names both ends."""
     run = shop.waiting_for_a_packer(51)

@@ -16,7 +16,7 @@ from ductord.cli import drawing
 from ductord.cli.client import Client, Connection, connected
 from ductord.cli.ending import DONE, FAILED, CommandFailed
 from ductord.cli.history import event_line
-from ductord.cli.output import compact, print_json, say, show
+from ductord.cli.output import STATUS_STYLES, compact, print_json, say, show
 from ductord.cli.runs import EXACT, fault_text, run_status, steps_of
 from ductord.cli.words import plain, word
 from ductord.model.enums import RunStatus
@@ -77,9 +77,9 @@ async def to_the_end(client: Client, run_id: str, timeout_s: float, *, as_json: 
 
 
 async def looks(client: Client, run_id: str, timeout_s: float) -> AsyncIterator[Seen]:
-    """Looks at a run, and at what continues it, until the last one is over.
+    """Looks at a run, and at what continues it, until the last one is over, or until time is up when only its compensation still runs.
 
-    Raises `CommandFailed` when time is up, `Refusal` for anything but an absent server.
+    Raises `CommandFailed` when time is up before the run has ended, `Refusal` for anything but an absent server.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout_s
@@ -103,7 +103,11 @@ async def looks(client: Client, run_id: str, timeout_s: float) -> AsyncIterator[
             run_id = seen.successor
             continue
         if clock() + pause > deadline:
-            raise CommandFailed(_goes_on(run_id, before.data, timeout_s))
+            status = run_status(before.data)
+            if RunStatus(status).terminal:
+                say(f"the compensation of run {run_id} still runs after {timeout_s:g} s; it goes on", "yellow")
+                return
+            raise CommandFailed(f"run {run_id} is still {status} after {timeout_s:g} s; it goes on")
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, LAST_PAUSE_S)
 
@@ -181,13 +185,6 @@ def _name(entry: model.TimelineEntry) -> bytes:
     return named.SerializeToString(deterministic=True)
 
 
-def _goes_on(run_id: str, run: model.RunDetail, timeout_s: float) -> str:
-    status = run_status(run)
-    if RunStatus(status).terminal:
-        return f"run {run_id} is {status}, and its compensation still runs after {timeout_s:g} s; it goes on"
-    return f"run {run_id} is still {status} after {timeout_s:g} s; it goes on"
-
-
 def _verdict(run: model.RunDetail, status: str) -> None:
     style = "bold green" if status == RunStatus.COMPLETED else "bold red"
     error = f": {fault_text(run.error)}" if run.HasField("error") else ""
@@ -195,7 +192,7 @@ def _verdict(run: model.RunDetail, status: str) -> None:
     show(f"{status}{where}{error}", style)
     compensation = word(model.CompensationStatus.DESCRIPTOR, run.summary.compensation_status)
     if compensation not in ("none", "unspecified"):
-        show(f"compensation {compensation.replace('_', ' ')}", "green" if compensation == "done" else "bold red")
+        show(f"compensation {compensation.replace('_', ' ')}", STATUS_STYLES.get(compensation, ""))
     if compensation == "manual_repair":
         say(f"  → `ductor run show {run.summary.run_id}` shows the ledger; `ductor run repair` settles it", "yellow")
     result = plain(run)["result"]

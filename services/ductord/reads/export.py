@@ -26,9 +26,9 @@ from ductord.model.recording import (
     encode_line,
 )
 from ductord.model.run import Fault, OutputRef, RunStart
+from ductord.reads.runs import expect_run
 from ductord.rpc.config import Settings
 from ductord.rpc.paging import Key, Page
-from ductord.rpc.runs import run_not_found
 
 _CHUNK: Final = 500
 """Rows read at a time."""
@@ -42,6 +42,7 @@ _START: Final = (
 
 _Place = tuple[Key, ...]
 """The section of a line and its key in it."""
+_BEGIN: Final[_Place] = (-1,)
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,17 +65,15 @@ async def export_run(
     db: asyncpg.Connection, tenant_id: str, run_id: str, page: Page, settings: Settings
 ) -> tuple[str, str]:
     """One page of the recording and the next page's token. Raises RUN_NOT_FOUND."""
-    row = await db.fetchrow(_q["export_run"], tenant_id, run_id)
-    if row is None:
-        raise run_not_found()
+    await expect_run(db, tenant_id, run_id)
     written = 0
-    place: _Place = (-1,)
+    place = _BEGIN
     if page.after is not None:
         *before, skip = page.after
         place, written = tuple(before), int(str(skip))
     texts: list[str] = []
     room = settings.reply_max_bytes
-    async for at, line in _lines(db, tenant_id, run_id, _run_line(row, tenant_id, settings), place):
+    async for at, line in _lines(db, tenant_id, run_id, place, settings):
         text = line[written:]
         size = len(text.encode())
         if size > room and texts:
@@ -89,12 +88,13 @@ async def export_run(
 
 
 async def _lines(
-    db: asyncpg.Connection, tenant_id: str, run_id: str, run: RunLine, after: _Place
+    db: asyncpg.Connection, tenant_id: str, run_id: str, after: _Place, settings: Settings
 ) -> AsyncIterator[tuple[_Place, str]]:
     """The lines after a place, each with its own."""
     begin = int(str(after[0]))
-    if begin < 0:
-        yield (0,), encode_line(run)
+    if after == _BEGIN:
+        row = await db.fetchrow(_q["export_run"], tenant_id, run_id)
+        yield (0,), encode_line(_run_line(row, tenant_id, settings))
     for number, section in enumerate(_SECTIONS, start=1):
         if begin > number:
             continue
