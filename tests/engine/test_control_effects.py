@@ -194,6 +194,9 @@ def test_c6_a_successor_gets_the_overlaid_context_and_the_inverses() -> None:
     ]
     assert successor_of(decision.run, "another") == successor, "field case RR-03"
     assert successor_of(_after(manifest), control.request_id) == successor
+    on_its_way = _after(_manifest(A), control)
+    assert not on_its_way.status.terminal
+    assert successor_of(on_its_way, "another") == successor
 
 
 def test_l7_a_run_context_that_would_grow_too_large_is_refused() -> None:

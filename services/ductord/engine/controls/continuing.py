@@ -21,7 +21,10 @@ CLOSE_REASON = "continued_as_new"
 
 
 def successor_of(run: Run, request_id: str) -> str:
-    """The id of the run that a continue-as-new leads to: the successor that there is already, or the one that this request makes (field case RR-03)."""
+    """The id of the run that a continue-as-new leads to: the successor that there is, or is on its way, or the one that this request makes (field case
+    RR-03)."""
+    if run.stop is not None and run.stop.continuation is not None:
+        return run.stop.continuation.new_run_id
     return run.continued_to_run_id or ids.derived("continue", run.run_id, request_id)
 
 
