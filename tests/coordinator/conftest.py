@@ -27,11 +27,12 @@ class Ticker:
     def __init__(self, connection: asyncpg.Connection) -> None:
         self.connection = connection
         self.cache = Cache()
+        self.limits = LIMITS
         self._now = datetime.min
 
     async def tick(self, batch_size: int = 500) -> Ticked:
         """One group tick."""
-        return await tick(self.connection, self.cache, LIMITS, batch_size)
+        return await tick(self.connection, self.cache, self.limits, batch_size)
 
     async def decide(self, tenant: str, run_id: str) -> Decided:
         """Load a run and decide, as a tick does that nobody keeps from it: without its lock, and without serving its wake-ups."""

@@ -3,7 +3,10 @@
 from msgspec import structs
 
 from ductord.coordinator.sweep import Net, watch
+from ductord.model.enums import Verb
 from tests.coordinator.conftest import Ticker
+from tests.coordinator.test_lates import undoable
+from tests.coordinator.workers import Workers
 from tests.support.books import Books, chain
 
 
@@ -135,6 +138,20 @@ async def test_a_run_that_waits_for_something_is_not_stuck(books: Books, ticker:
     assert (await net.round(ticker.connection)).repaired["stuck"] == 0
     await books.owner.execute("delete from eec_workflow_step_attempt where run_id = any($1::uuid[])", runs[:2])
     assert (await net.round(ticker.connection)).repaired["stuck"] == 2
+
+
+async def test_gj_06_a_compensation_that_nobody_moves_is_found(books: Books, ticker: Ticker, workers: Workers) -> None:
+    """GJ-06, C7: a run that has ended and is being undone has an open attempt or a wake-up; if it has neither, the net counts it and wakes it."""
+    run_id = await books.start(await books.publish(undoable(2)))
+    await ticker.drain()
+    await workers.succeed(*await workers.lease())
+    await ticker.drain()
+    await books.control(run_id, Verb.CANCEL)
+    await ticker.drain()
+    assert (await books.settled(run_id)).saga.status == "running"
+    assert not (await Net(0).round(ticker.connection)).woke
+    await books.owner.execute("delete from eec_workflow_step_attempt where kind = 'compensation'")
+    assert (await Net(0).round(ticker.connection)).repaired["compensations"] == 1
 
 
 async def test_due_timers_wake_their_runs_once(books: Books, ticker: Ticker) -> None:
