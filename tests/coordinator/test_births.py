@@ -11,7 +11,12 @@ from ductord.model.manifest import ActionSpec, Checkpoint, Manifest, Template
 from tests.coordinator.conftest import Ticker
 from tests.support.books import TENANT, Books, chain
 
-_KEPT = "definition_id, version_id, version, family_slug, given_definition_id, subject_type, subject_id, labels::text, input::text, tier, traceparent, journey_id"
+_KEPT = ", ".join(
+    (
+        "definition_id", "version_id", "version", "family_slug", "given_definition_id", "subject_type", "subject_id", "labels::text", "input::text",
+        "tier", "traceparent", "journey_id",
+    )
+)  # fmt: skip
 
 
 def _reading(manifest: Manifest, expression: str, name: str, steps: tuple[str, ...] = ()) -> Manifest:
