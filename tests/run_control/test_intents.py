@@ -150,6 +150,11 @@ async def test_a_run_that_was_set_aside_is_woken(operator: Operator, stands: Sta
     assert tuple(line) == ("anonymous", "resume", f"run:{run_id}", "fixed", "r", "applied")
     await operator.ask(Verb.RESUME, run_id, request_id="r", reason="fixed")
     assert await stands.wakeups(run_id) == 1
+    for stand in ("pending", "failed"):  # its first tick raised, or one of its unwinding
+        aside = await stands.run(stand)
+        await stands.quarantine(aside)
+        await operator.ask(Verb.RESUME, aside, request_id="r")
+        assert (await operator.operation(aside, "r")).status == control_pb2.OPERATION_STATUS_APPLIED
     paused = await stands.run("paused")
     await stands.quarantine(paused)
     await operator.ask(Verb.RESUME, paused, request_id="r")
