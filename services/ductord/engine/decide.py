@@ -18,6 +18,7 @@ from ductord.engine import (
     policy,
     reports,
     saga,
+    signals,
     stopping,
 )
 from ductord.engine.controls import continuing
@@ -67,11 +68,17 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         if out_of_time:
             stopping.on_run_timeout(tick)
         continuing.by_length(tick)
-        if not tick.paused:
-            joins.settle(tick)
+        while True:
+            if not tick.paused:
+                joins.settle(tick)
+            if tick.lacking:
+                return tick.lacking
+            _launch(tick)
+            # A step that was parked just now may find its word from outside waiting for it (E1).
+            if not signals.deliver(tick):
+                break
         if tick.lacking:
             return tick.lacking
-        _launch(tick)
         continuing.tell_length(tick)
         checkpoints.judge(tick)
         ending.close(tick)
@@ -104,8 +111,11 @@ def _start(tick: Tick) -> None:
 
 
 def _facts(tick: Tick) -> bool:
-    """Apply reports and timers in order of time, a report before a timer of the same instant. True if the run's own time is over."""
+    """Apply reports, timers, and what external events and signals waiting nodes were told, in order of time; of one instant a report comes first and a timer
+    last. True if the run's own time is over."""
     inbox = tick.inbox
+    if inbox.signals or inbox.receipts:
+        return signals.facts(tick, _judge, _timer)
     if not inbox.timers:
         for report in inbox.reports:
             _judge(tick, report)
@@ -150,6 +160,8 @@ def _timer(tick: Tick, timer: TimerDue) -> bool:
         _total_timeout(tick, timer)
     elif timer.kind is TimerKind.STOP_GRACE:
         stopping.on_grace_over(tick)
+    else:
+        signals.on_timer(tick, timer)
     return False
 
 
@@ -176,7 +188,7 @@ def _total_timeout(tick: Tick, timer: TimerDue) -> None:
 def _launch(tick: Tick) -> None:
     """Make the attempts that this tick decided on, in Kahn order."""
     for index in sorted(tick.ready):
-        ready = tick.ready[index]
+        ready = tick.ready.pop(index)
         if isinstance(ready, First):
             kind_of(tick, index).start(tick, index, ready.prepared)
         else:

@@ -31,6 +31,7 @@ from ductord.model.events import (
     InversesHandedOver,
     NodeCancelRequested,
     NodeEnded,
+    NodeParked,
     NodePaused,
     NodePolicyChanged,
     NodeReset,
@@ -42,6 +43,7 @@ from ductord.model.events import (
     RunResumed,
     RunStarted,
     RunStopping,
+    WaitChanged,
 )
 from ductord.model.manifest import Manifest
 from ductord.model.run import NO_SAGA, CheckpointState, Node, Run, Saga
@@ -107,6 +109,12 @@ class Working:
                 self.nodes[index] = replace(node, cancelling=True)
             case NodePaused() | NodeResumed() | NodePolicyChanged():
                 self._node_adjusted(event)
+            case NodeParked():
+                self._node_parked(event, at)
+            case WaitChanged():
+                index, node = self._node(event.step_ref)
+                node_may(event.step_ref, node.status, WaitChanged, NodeStatus.WAITING)
+                self.nodes[index] = replace(node, waiting=event.waiting)
             case NodeReset():
                 self._node_reset(event)
             case CheckpointReached():
@@ -205,6 +213,7 @@ class Working:
             fault=event.fault,
             due_time=None,
             cancelling=False,
+            waiting=None,
             preserved=node.preserved or preserved,
             end_time=at,
         )
@@ -214,6 +223,22 @@ class Working:
             has_errors=self.run.has_errors or event.status in _ERRED,
             moves=self.run.moves + 1,
         )
+
+    def _node_parked(self, event: NodeParked, at: datetime) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, NodeParked, NodeStatus.WAITING)
+        if event.attempt != node.attempt + 1:
+            raise EngineError(
+                "ATTEMPT_OUT_OF_ORDER", f"node {event.step_ref}: wait {event.attempt} after {node.attempt}"
+            )
+        self.nodes[index] = replace(
+            node,
+            status=NodeStatus.WAITING,
+            attempt=event.attempt,
+            waiting=event.waiting,
+            first_time=node.first_time or at,
+        )
+        self.run = replace(self.run, moves=self.run.moves + 1)
 
     def _node_adjusted(self, event: NodePaused | NodeResumed | NodePolicyChanged) -> None:
         index, node = self._node(event.step_ref)

@@ -31,7 +31,7 @@ def bindings(
     names = reads.names
     own: Any = msgspec.UNSET
     if own_output and ending is not None:
-        own = tick.inbox.outputs.get(tick.manifest.steps[ending.index].ref) if ending.output is not None else None
+        own = tick.outputs.get(tick.manifest.steps[ending.index].ref) if ending.output is not None else None
     return Bindings(
         trigger=_trigger(tick) if "TRIGGER" in names else msgspec.UNSET,
         variables={**tick.manifest.variables, **start.variables} if "VARS" in names else msgspec.UNSET,
@@ -49,7 +49,7 @@ def _step(tick: Tick, ref: str, ending: Ending | None) -> dict[str, Any]:
     if ending is not None and ending.index == index:
         status, output, fault = ending.status, ending.output, ending.fault
     return {
-        "output": tick.inbox.outputs.get(ref) if output is not None else None,
+        "output": tick.outputs.get(ref) if output is not None else None,
         "status": status.value,
         "error": {"code": fault.code, "message": fault.message} if fault is not None else None,
         "attempt": node.attempt,

@@ -4,7 +4,7 @@ State changes only through `emit`, which applies the event by `evolve`'s own rul
 their outputs are at hand; what is not is noted, and the whole tick is then thrown away and asked again (`Missing`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heappush
 from typing import Any
@@ -44,7 +44,8 @@ class Tick:
     """`frontier`: pending steps an edge of which was resolved, a heap in Kahn order. `ready`: nodes that will get an attempt at the end of the
     tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
     `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `held`: timers that came due and that a
-    pause holds. `moves`: length of the history before this tick. `missing_sources`: outputs that inverses read and that were not given."""
+    pause holds. `moves`: length of the history before this tick. `outputs`: those of the inbox and those
+    made in this tick. `parked`: nodes that were parked in this tick. `missing_payloads`: of signals and events. `missing_sources`: outputs that inverses read and that were not given."""
 
     __slots__ = (
         "effects",
@@ -58,9 +59,12 @@ class Tick:
         "limits",
         "manifest",
         "missing",
+        "missing_payloads",
         "missing_sources",
         "moves",
         "now",
+        "outputs",
+        "parked",
         "programs",
         "ready",
         "touched",
@@ -80,7 +84,10 @@ class Tick:
         self.events: list[Event] = []
         self.effects: list[Effect] = []
         self.missing: set[str] = set()
+        self.missing_payloads: set[str] = set()
         self.missing_sources: set[SourceKey] = set()
+        self.outputs: Mapping[str, Any] = inbox.outputs
+        self.parked: list[int] = []
         self.held: list[TimerDue] = []
         self.moves = run.moves
         self.frontier: list[int] = []
@@ -106,9 +113,24 @@ class Tick:
     @property
     def lacking(self) -> Missing | None:
         """What the tick has to be asked again with; None when it had everything."""
-        if not self.missing and not self.missing_sources:
+        if not self.missing and not self.missing_sources and not self.missing_payloads:
             return None
-        return Missing(steps=frozenset(self.missing), sources=frozenset(self.missing_sources))
+        return Missing(
+            steps=frozenset(self.missing),
+            sources=frozenset(self.missing_sources),
+            payloads=frozenset(self.missing_payloads),
+        )
+
+    def make_output(self, ref: str, value: Any) -> None:
+        """A step that no worker works for has this output from now on; the rest of the tick reads it like any other."""
+        self.outputs = {**self.outputs, ref: value}
+
+    def payload(self, key: str) -> Any:
+        """The payload of a signal or event; UNSET, and noted as missing, where it was not given."""
+        if key not in self.inbox.payloads:
+            self.missing_payloads.add(key)
+            return msgspec.UNSET
+        return self.inbox.payloads[key]
 
     def holds(self, step_ref: str) -> bool:
         """Whether what comes due for this step (empty: for the run) waits for a resume (C2)."""
@@ -145,7 +167,7 @@ class Tick:
         """Whether an output among those of `refs` exists and was not given; it is then noted as missing. `ending` is a step that is about to end
         with `output`."""
         lacking = False
-        outputs = self.inbox.outputs
+        outputs = self.outputs
         for ref in refs:
             if ref in outputs:
                 continue

@@ -14,6 +14,7 @@ from ductord.model.events import (
     AttemptEnded,
     NodeCancelRequested,
     NodeEnded,
+    NodeParked,
     NodePaused,
     NodePolicyChanged,
     NodeReset,
@@ -24,6 +25,7 @@ from ductord.model.events import (
     RunResumed,
     RunStarted,
     RunStopping,
+    WaitChanged,
 )
 
 RUN: Mapping[RunStatus, Mapping[type, frozenset[RunStatus]]] = {
@@ -57,6 +59,7 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         NodeEnded: frozenset(
             {NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.SUCCEEDED}
         ),
+        NodeParked: frozenset({NodeStatus.WAITING}),
         NodePaused: frozenset({NodeStatus.PENDING}),
         NodeResumed: frozenset({NodeStatus.PENDING}),
         NodePolicyChanged: frozenset({NodeStatus.PENDING}),
@@ -72,6 +75,22 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         NodePaused: frozenset({NodeStatus.RUNNING}),
         NodeResumed: frozenset({NodeStatus.RUNNING}),
         NodePolicyChanged: frozenset({NodeStatus.RUNNING}),
+        NodeReset: frozenset({NodeStatus.PENDING}),
+    },
+    NodeStatus.WAITING: {
+        WaitChanged: frozenset({NodeStatus.WAITING}),
+        NodeEnded: frozenset(
+            {
+                NodeStatus.SUCCEEDED,
+                NodeStatus.COMPLETED_WITH_ERROR,
+                NodeStatus.FAILED,
+                NodeStatus.SKIPPED,
+                NodeStatus.CANCELLED,
+            }
+        ),
+        NodePaused: frozenset({NodeStatus.WAITING}),
+        NodeResumed: frozenset({NodeStatus.WAITING}),
+        NodePolicyChanged: frozenset({NodeStatus.WAITING}),
         NodeReset: frozenset({NodeStatus.PENDING}),
     },
     NodeStatus.SUCCEEDED: {NodeReset: frozenset({NodeStatus.PENDING})},

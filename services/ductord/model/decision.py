@@ -24,3 +24,4 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: frozenset[str] = frozenset()
     sources: frozenset[SourceKey] = frozenset()
+    payloads: frozenset[str] = frozenset()

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, TaskKind, TimerKind
+from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, SignalStatus, TaskKind, TimerKind
 from ductord.model.run import Fault, Inverse, OutputRef, Registered
 
 
@@ -165,6 +165,67 @@ class RecordInverse(_Effect, frozen=True, kw_only=True):
     entry: Inverse
 
 
+class RecordOutput(_Effect, frozen=True, kw_only=True):
+    """Store the output of a step that no worker worked for: as the row of an attempt that has succeeded, so that an output lives where every output lives.
+    `action`: the step's type."""
+
+    step_ref: str
+    attempt: int
+    action: str
+    output_json: str
+    begin_time: datetime
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """One pattern of external events that a wait listens to. `any_key`: the correlation key does not matter. `filter`: a CEL bool over EVENT; empty: none."""
+
+    event_name: str
+    correlation_key: str = ""
+    any_key: bool = False
+    requirement: str = ""
+    filter: str = ""
+
+
+class OpenWait(_Effect, frozen=True, kw_only=True):
+    """Register a wait for external events, in the commit that parks the node (E3). Kept events (`ttl_seconds`) that match become receipts at once, and the
+    run is woken."""
+
+    step_ref: str
+    attempt: int
+    subscriptions: tuple[Subscription, ...]
+
+
+class CloseWait(_Effect, frozen=True, kw_only=True):
+    """The wait listens no longer. A receipt of it that the tick has not been shown makes the whole decision void: the run is ticked again (E3)."""
+
+    step_ref: str
+    attempt: int
+
+
+class TakeReceipts(_Effect, frozen=True, kw_only=True):
+    """These receipts of a wait were applied; they are not shown again."""
+
+    step_ref: str
+    attempt: int
+    event_ids: tuple[str, ...]
+
+
+class SettleSignal(_Effect, frozen=True, kw_only=True):
+    """Write what became of a signal, and, where it decided something, its line in the audit trail (C8)."""
+
+    request_id: str
+    status: SignalStatus
+    decided: bool = False
+    message: str = ""
+
+
+class MoveSignals(_Effect, frozen=True, kw_only=True):
+    """Hand signals that no step has consumed on to the run's successor, under their request ids (C6)."""
+
+    run_id: str
+    request_ids: tuple[str, ...]
+
+
 class RecordAudit(_Effect, frozen=True, kw_only=True):
     """A line in the audit trail about something the engine decided by itself, unique by `key` within the run (C8)."""
 
@@ -192,4 +253,10 @@ Effect = (
     | AdoptHistory
     | RecordInverse
     | RecordAudit
+    | RecordOutput
+    | OpenWait
+    | CloseWait
+    | TakeReceipts
+    | SettleSignal
+    | MoveSignals
 )

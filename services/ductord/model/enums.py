@@ -137,6 +137,8 @@ class TimerKind(StrEnum):
     RUN_TIMEOUT = "run_timeout"
     TOTAL_TIMEOUT = "total_timeout"
     STOP_GRACE = "stop_grace"
+    WAIT = "wait"
+    WAIT_TIMEOUT = "wait_timeout"
 
 
 class Join(StrEnum):
@@ -251,3 +253,67 @@ class Resolution(StrEnum):
     DONE = "done"
     RETRY = "retry"
     NOT_NEEDED = "not_needed"
+
+
+class WaitingType(StrEnum):
+    """Why a node is parked (spec: Node lifecycle)."""
+
+    TIMER = "timer"
+    APPROVAL = "approval"
+    CHILD = "child"
+    SIGNAL = "signal"
+    DIGEST = "digest"
+    INTERACTION = "interaction"
+    EVENT = "event"
+    EVENT_SET = "event_set"
+
+
+class OnTimeout(StrEnum):
+    """What the time-out of a parked step does: fail it, skip it, let it succeed (`continue`), or act as an approval (rulings E2, A3)."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    CONTINUE = "continue"
+    APPROVE = "approve"
+
+
+class SignalVerb(StrEnum):
+    """What somebody tells a step (spec: Signals)."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    RESOLVE_INTERACTION = "resolve_interaction"
+
+
+class SignalStatus(StrEnum):
+    """What became of a signal (ruling E1). `kept`: its step has not parked yet. `ignored`: its step had ended. `discarded`: with its run."""
+
+    KEPT = "kept"
+    APPLIED = "applied"
+    IGNORED = "ignored"
+    DISCARDED = "discarded"
+
+
+class CompletionPolicy(StrEnum):
+    """When an event set is complete (ruling E4)."""
+
+    ALL_REQUIRED = "all_required"
+    ANY = "any"
+    QUORUM = "quorum"
+    COUNT = "count"
+    UNTIL_TIMEOUT = "until_timeout"
+
+
+class RaceLosers(StrEnum):
+    """What becomes of those that lost a race (ruling G7)."""
+
+    CANCEL = "cancel"
+    LET_FINISH = "let_finish"
+
+
+class DigestMode(StrEnum):
+    """When a digest lets its arrivals go (ruling E5)."""
+
+    REGULAR = "regular"
+    BACKOFF = "backoff"
+    TIMED = "timed"

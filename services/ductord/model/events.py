@@ -19,7 +19,7 @@ from ductord.model.enums import (
     TaskKind,
 )
 from ductord.model.manifest import RetryPolicy, Timeouts
-from ductord.model.run import Fault, Inverse, OutputRef, Registered, Stop
+from ductord.model.run import Fault, Inverse, OutputRef, Registered, Stop, Waiting
 
 
 def _tag(name: str) -> str:
@@ -149,6 +149,21 @@ class NodePolicyChanged(_Event, frozen=True, kw_only=True):
     timeouts: Timeouts | None = None
 
 
+class NodeParked(_Event, frozen=True, kw_only=True):
+    """The node waits until the outside world catches up. `attempt` numbers the wait, as it would number an attempt; a logical attempt is not counted."""
+
+    step_ref: str
+    attempt: int
+    waiting: Waiting
+
+
+class WaitChanged(_Event, frozen=True, kw_only=True):
+    """What the node waits for has come closer, or is looked at again later: the wait as it is now."""
+
+    step_ref: str
+    waiting: Waiting
+
+
 class EdgesResolved(_Event, frozen=True, kw_only=True):
     """Edges leaving one step were resolved: pairs of manifest edge index and state (G1)."""
 
@@ -239,6 +254,8 @@ Event = (
     | NodeResumed
     | NodeReset
     | NodePolicyChanged
+    | NodeParked
+    | WaitChanged
     | InverseRegistered
     | InversesHandedOver
     | CompensationPlanned

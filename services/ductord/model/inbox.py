@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ductord.model.control import Control
-from ductord.model.enums import Outcome, TaskKind, TimerKind
+from ductord.model.enums import Outcome, SignalVerb, TaskKind, TimerKind
 from ductord.model.run import Fault, OutputRef, Run, RunStart
 
 
@@ -63,6 +63,50 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
 
 
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody told a step, kept until the step waits for it (ruling E1). Its payload stands in `Inbox.payloads` under `key` when asked for.
+
+    `actor`: who called; `approver_id`: in whose name, where nobody is authenticated. `groups`: the caller's. `status`: of a case (E6).
+    """
+
+    request_id: str
+    verb: SignalVerb
+    step_ref: str
+    create_time: datetime
+    actor: str = "anonymous"
+    approver_id: str = ""
+    groups: tuple[str, ...] = ()
+    comment: str = ""
+    status: str = ""
+
+    @property
+    def key(self) -> str:
+        """Names its payload."""
+        return f"signal:{self.request_id}"
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """An external event that matched an open wait of the run and has not been applied (ruling E3). `attempt` numbers the wait. Its payload stands in
+    `Inbox.payloads` under `key` when asked for."""
+
+    step_ref: str
+    attempt: int
+    event_id: str
+    event_name: str
+    time: datetime
+    requirement: str = ""
+
+    @property
+    def key(self) -> str:
+        """Names its payload: the same for every requirement that it met."""
+        return receipt_key(self.step_ref, self.attempt, self.event_id)
+
+
+def receipt_key(step_ref: str, attempt: int, event_id: str) -> str:
+    """The name of the payload of an event that a wait has received."""
+    return f"event:{step_ref}:{attempt}:{event_id}"
+
+
 SourceKey = tuple[str, str, int, int]
 """Where an output is that an inverse reads: (run id, step ref, item index, attempt); the run id is never empty here."""
 
@@ -74,7 +118,8 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     and of whatever `Missing` asked for; a step that has no output is not in it. `controls`: pending ones, in order of their creation, and shown at every tick
     until they are settled. `started`: refs of steps whose open attempt a worker has taken, given when there is a timer or a control. `origin`: at a reset
     run's first tick. `points`: the state of this run after the transition that a pending reset names, by the reset's request id; a transition that there is
-    not has none. `source_outputs`: outputs that inverses read, as `Missing` asked for them.
+    not has none. `source_outputs`: outputs that inverses read, as `Missing` asked for them. `signals`: those that no step has consumed, in
+    order of creation. `receipts`: not applied yet, in order of time and id. `payloads`: of signals and events, as `Missing` asked for them.
     """
 
     start: RunStart
@@ -87,3 +132,6 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     points: Mapping[str, Run] = {}
     source_outputs: Mapping[SourceKey, Any] = {}
+    signals: tuple[Signal, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    payloads: Mapping[str, Any] = {}

@@ -8,14 +8,26 @@ from typing import Any
 
 import msgspec
 
-from ductord.model.enums import EdgeType, FailPolicy, FailurePolicy, Join, OnError, StepType, Tier
+from ductord.model.enums import (
+    CompletionPolicy,
+    DigestMode,
+    EdgeType,
+    FailPolicy,
+    FailurePolicy,
+    Join,
+    OnError,
+    OnTimeout,
+    RaceLosers,
+    StepType,
+    Tier,
+)
 
 FORMAT_VERSION = 1
 """Version of this JSON shape. A coordinator leaves runs of a newer format alone."""
 
-ENGINE_LEVEL = 2
+ENGINE_LEVEL = 3
 """Level of behaviour that this engine has. A manifest says which level it needs: the lowest that runs it rightly, so that it keeps its hash when the
-engine learns more. 1: graphs of actions. 2: compensation and continuing as new."""
+engine learns more. 1: graphs of actions. 2: compensation and continuing as new. 3: steps that wait, and races."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -96,6 +108,88 @@ class Compensation(_Value, frozen=True, kw_only=True):
         return (*self.on_failure, *self.on_cancel, *self.final)
 
 
+class EventPattern(_Value, frozen=True, kw_only=True):
+    """Which external event a step waits for: its name, and the key that it must carry (None: any)."""
+
+    event_name: Template
+    correlation_key: Expression | None = None
+
+
+class WaitSpec(_Value, frozen=True, kw_only=True):
+    """What a `wait` step waits for: exactly one of `duration` (ISO 8601, or `500ms`, `2h`), `timestamp` (RFC 3339), `cron` with its zone, `until`
+    (re-evaluated when the run changes and every `interval_ms`), `event`, or a `signal` by name. `timeout_ms` bounds the wait."""
+
+    duration: Template | None = None
+    timestamp: Template | None = None
+    cron: str = ""
+    timezone: str = "UTC"
+    until: Expression | None = None
+    interval_ms: int = 60_000
+    event: EventPattern | None = None
+    signal: str = ""
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = OnTimeout.FAIL
+
+
+class ApprovalSpec(_Value, frozen=True, kw_only=True):
+    """Ruling E2. `required`: how many different people must approve. `groups`: who may (empty: anybody). `allow_self`: the one who started the run may too."""
+
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = OnTimeout.FAIL
+    required: int = 1
+    groups: tuple[str, ...] = ()
+    allow_self: bool = True
+
+
+class HumanLoopSpec(_Value, frozen=True, kw_only=True):
+    """Ruling E6: a case of this type is open until it reaches `awaiting_status`."""
+
+    case_type: str
+    awaiting_status: str = "resolved"
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = OnTimeout.FAIL
+
+
+class RaceSpec(_Value, frozen=True, kw_only=True):
+    """Ruling G7."""
+
+    losers: RaceLosers = RaceLosers.CANCEL
+
+
+class Requirement(_Value, frozen=True, kw_only=True):
+    """One event that a set waits for: its name, and a bool over EVENT."""
+
+    name: str
+    event_name: Template
+    filter: Expression | None = None
+
+
+class EventSetSpec(_Value, frozen=True, kw_only=True):
+    """Ruling E4. `quorum`, `count`, `min`: the numbers of the policies that are named so."""
+
+    correlation_key: Expression
+    requirements: tuple[Requirement, ...]
+    completion_policy: CompletionPolicy = CompletionPolicy.ALL_REQUIRED
+    quorum: int = 0
+    count: int = 0
+    min: int = 0
+    timeout_ms: int | None = None
+    on_timeout: OnTimeout = OnTimeout.FAIL
+
+
+class DigestSpec(_Value, frozen=True, kw_only=True):
+    """Ruling E5."""
+
+    digest_key: Expression
+    mode: DigestMode = DigestMode.REGULAR
+    window_ms: int = 0
+    look_back_ms: int = 0
+    cron: str = ""
+    timezone: str = "UTC"
+    max_events: int = 0
+    dedupe_key: Expression | None = None
+
+
 class Step(_Value, frozen=True, kw_only=True):
     """One step with every default resolved. `incoming`/`outgoing` are edge indexes; `action` is set for type `action`."""
 
@@ -117,6 +211,12 @@ class Step(_Value, frozen=True, kw_only=True):
     outgoing: tuple[int, ...] = ()
     action: ActionSpec | None = None
     compensation: Compensation | None = None
+    wait: WaitSpec | None = None
+    approval: ApprovalSpec | None = None
+    human_loop: HumanLoopSpec | None = None
+    race: RaceSpec | None = None
+    event_set: EventSetSpec | None = None
+    digest: DigestSpec | None = None
 
 
 class Edge(_Value, frozen=True, kw_only=True):

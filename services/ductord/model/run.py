@@ -18,6 +18,7 @@ from ductord.model.enums import (
     RunStatus,
     SkipReason,
     TaskKind,
+    WaitingType,
 )
 from ductord.model.manifest import RetryPolicy, Timeouts
 
@@ -41,15 +42,60 @@ class OutputRef(_Value, frozen=True, kw_only=True):
     hash: str
 
 
+class Vote(_Value, frozen=True, kw_only=True):
+    """One person's approval of a step that needs several (ruling E2)."""
+
+    approver_id: str
+    request_id: str
+    time: datetime
+
+
+class Received(_Value, frozen=True, kw_only=True):
+    """An external event that counts for a wait (rulings E3, E4). Its payload stands in its own row. `requirement`: which one it met; empty for a wait
+    step."""
+
+    event_id: str
+    event_name: str
+    time: datetime
+    requirement: str = ""
+
+
+class Waiting(_Value, frozen=True, kw_only=True):
+    """Why a node is parked, and what wakes it (spec: Node lifecycle). The node's attempt numbers the wait.
+
+    `due_time`: the moment waited for, or the next look of an `until`. `timeout_time`: when its time-out acts. `event_name`,
+    `correlation_key`: of an event wait or set. `signal`: the name of the signal waited for. `case_id`, `case_status`: of a human loop. `votes`:
+    approvals so far. `received`: events that count so far.
+    `window_id`, `leads`: of a digest, and whether this run leads it.
+    """
+
+    type: WaitingType
+    since: datetime
+    due_time: datetime | None = None
+    timeout_time: datetime | None = None
+    event_name: str = ""
+    correlation_key: str = ""
+    signal: str = ""
+    case_id: str = ""
+    case_status: str = ""
+    votes: tuple[Vote, ...] = ()
+    received: tuple[Received, ...] = ()
+    window_id: str = ""
+    leads: bool = False
+
+
 class Node(_Value, frozen=True, kw_only=True):
     """One step in one run. The zero value is a pending node that nothing has reached.
 
     `attempt`: number of the latest attempt (0: none yet), ever growing. `failures`: reported failures and time-outs that spent the retry
     budget (A1, A4). `losses`: attempts lost, `returned`: attempts that came back undone (A4). `logical`: number of the logical attempt, part of the
-    idempotency key; it grows after a reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch
-    (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with no success since: their effects may
+    idempotency key; it grows after a reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt.
+    `first_time`: first dispatch
+    (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with no success since: their
+    effects may
     exist (C7). `doubts`: such ones of before a reset of the node or a redrive.
-    `paused`: an operator holds the node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of the definition's.
+    `paused`: an operator holds the node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what
+    an operator put in the place of the definition's.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -71,10 +117,12 @@ class Node(_Value, frozen=True, kw_only=True):
     preserved: bool = False
     retry: RetryPolicy | None = None
     timeouts: Timeouts | None = None
+    waiting: Waiting | None = None
 
 
 class Continuation(_Value, frozen=True, kw_only=True):
-    """A continue-as-new that was accepted (ruling C6). `request_id`: its control, which stays pending until the run closes and whose body has the seed;
+    """A continue-as-new that was accepted (ruling C6). `request_id`: its control, which stays pending until the run closes and whose body has the
+    seed;
     empty when the history's length asked for it."""
 
     new_run_id: str
@@ -108,8 +156,10 @@ class CheckpointState(_Value, frozen=True, kw_only=True):
 
 
 class Registered(_Value, frozen=True, kw_only=True):
-    """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one that was
-    continued as this one; 0: nobody knows whether it acted, there). `logical`: which logical attempt it was, so that two reports of one effect register once.
+    """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one
+    that was
+    continued as this one; 0: nobody knows whether it acted, there). `logical`: which logical attempt it was, so that two reports of one effect
+    register once.
     `spent`: its inverses are in the plan.
     """
 
@@ -124,8 +174,10 @@ class Registered(_Value, frozen=True, kw_only=True):
 class Inverse(_Value, frozen=True, kw_only=True):
     """One entry of the compensation ledger: an inverse or final action that is owed, or was. Its place in `Saga.plan` is its position.
 
-    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt that an
-    inverse undoes. The counters mean what they mean on a node. `unknown`: the latest attempt ended without a word of its own, so the next has its key (A6).
+    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt
+    that an
+    inverse undoes. The counters mean what they mean on a node. `unknown`: the latest attempt ended without a word of its own, so the next has its key
+    (A6).
     """
 
     step_ref: str
@@ -162,8 +214,10 @@ class Run(_Value, frozen=True, kw_only=True):
     """State of one run. `nodes` and `checkpoints` follow the manifest's order; `edges` holds one `EdgeState` character per manifest edge.
 
     `open_nodes` counts the nodes that are not terminal: the run closes when it is zero (G8).
-    `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `saga`: its compensation, which moves on
-    after the end. `close_reason`, `continued_to_run_id`: of a run that was continued as new. `moves`: how many attempts and node ends its history has, the
+    `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `saga`: its compensation, which moves
+    on
+    after the end. `close_reason`, `continued_to_run_id`: of a run that was continued as new. `moves`: how many attempts and node ends its history
+    has, the
     length that the tiers of C6 count; `warned`: the soft tier was told.
     """
 

@@ -350,6 +350,126 @@ DEFINITION_VIEW_PUBLISHED: DefinitionView.ValueType  # 2
 """The definition id stands for the current version: the one with the highest number, unless that one is archived."""
 Global___DefinitionView: _TypeAlias = DefinitionView  # noqa: Y015
 
+class _OnTimeout:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnTimeoutEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnTimeout.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_TIMEOUT_UNSPECIFIED: _OnTimeout.ValueType  # 0
+    """Nothing was chosen, which means ON_TIMEOUT_FAIL."""
+    ON_TIMEOUT_FAIL: _OnTimeout.ValueType  # 1
+    """The step fails."""
+    ON_TIMEOUT_SKIP: _OnTimeout.ValueType  # 2
+    """The step is skipped, and only its done edges fire."""
+    ON_TIMEOUT_CONTINUE: _OnTimeout.ValueType  # 3
+    """The step succeeds with what there is."""
+    ON_TIMEOUT_APPROVE: _OnTimeout.ValueType  # 4
+    """The step acts as if it had been approved; of an approval step only."""
+
+class OnTimeout(_OnTimeout, metaclass=_OnTimeoutEnumTypeWrapper):
+    """OnTimeout says what the time-out of a parked step does."""
+
+ON_TIMEOUT_UNSPECIFIED: OnTimeout.ValueType  # 0
+"""Nothing was chosen, which means ON_TIMEOUT_FAIL."""
+ON_TIMEOUT_FAIL: OnTimeout.ValueType  # 1
+"""The step fails."""
+ON_TIMEOUT_SKIP: OnTimeout.ValueType  # 2
+"""The step is skipped, and only its done edges fire."""
+ON_TIMEOUT_CONTINUE: OnTimeout.ValueType  # 3
+"""The step succeeds with what there is."""
+ON_TIMEOUT_APPROVE: OnTimeout.ValueType  # 4
+"""The step acts as if it had been approved; of an approval step only."""
+Global___OnTimeout: _TypeAlias = OnTimeout  # noqa: Y015
+
+class _CompletionPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CompletionPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CompletionPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMPLETION_POLICY_UNSPECIFIED: _CompletionPolicy.ValueType  # 0
+    """Nothing was chosen, which means COMPLETION_POLICY_ALL_REQUIRED."""
+    COMPLETION_POLICY_ALL_REQUIRED: _CompletionPolicy.ValueType  # 1
+    """Every requirement was met."""
+    COMPLETION_POLICY_ANY: _CompletionPolicy.ValueType  # 2
+    """One requirement was met."""
+    COMPLETION_POLICY_QUORUM: _CompletionPolicy.ValueType  # 3
+    """As many different requirements as quorum says were met."""
+    COMPLETION_POLICY_COUNT: _CompletionPolicy.ValueType  # 4
+    """As many different events as count says have come."""
+    COMPLETION_POLICY_UNTIL_TIMEOUT: _CompletionPolicy.ValueType  # 5
+    """The time is over; the set succeeds if at least min events have come."""
+
+class CompletionPolicy(_CompletionPolicy, metaclass=_CompletionPolicyEnumTypeWrapper):
+    """CompletionPolicy says when an event set is complete."""
+
+COMPLETION_POLICY_UNSPECIFIED: CompletionPolicy.ValueType  # 0
+"""Nothing was chosen, which means COMPLETION_POLICY_ALL_REQUIRED."""
+COMPLETION_POLICY_ALL_REQUIRED: CompletionPolicy.ValueType  # 1
+"""Every requirement was met."""
+COMPLETION_POLICY_ANY: CompletionPolicy.ValueType  # 2
+"""One requirement was met."""
+COMPLETION_POLICY_QUORUM: CompletionPolicy.ValueType  # 3
+"""As many different requirements as quorum says were met."""
+COMPLETION_POLICY_COUNT: CompletionPolicy.ValueType  # 4
+"""As many different events as count says have come."""
+COMPLETION_POLICY_UNTIL_TIMEOUT: CompletionPolicy.ValueType  # 5
+"""The time is over; the set succeeds if at least min events have come."""
+Global___CompletionPolicy: _TypeAlias = CompletionPolicy  # noqa: Y015
+
+class _RaceLosers:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RaceLosersEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RaceLosers.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RACE_LOSERS_UNSPECIFIED: _RaceLosers.ValueType  # 0
+    """Nothing was chosen, which means RACE_LOSERS_CANCEL."""
+    RACE_LOSERS_CANCEL: _RaceLosers.ValueType  # 1
+    """They are cancelled."""
+    RACE_LOSERS_LET_FINISH: _RaceLosers.ValueType  # 2
+    """They finish, and their results are recorded."""
+
+class RaceLosers(_RaceLosers, metaclass=_RaceLosersEnumTypeWrapper):
+    """RaceLosers says what becomes of those that lost a race."""
+
+RACE_LOSERS_UNSPECIFIED: RaceLosers.ValueType  # 0
+"""Nothing was chosen, which means RACE_LOSERS_CANCEL."""
+RACE_LOSERS_CANCEL: RaceLosers.ValueType  # 1
+"""They are cancelled."""
+RACE_LOSERS_LET_FINISH: RaceLosers.ValueType  # 2
+"""They finish, and their results are recorded."""
+Global___RaceLosers: _TypeAlias = RaceLosers  # noqa: Y015
+
+class _DigestMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DigestModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DigestMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DIGEST_MODE_UNSPECIFIED: _DigestMode.ValueType  # 0
+    """Nothing was chosen, which means DIGEST_MODE_REGULAR."""
+    DIGEST_MODE_REGULAR: _DigestMode.ValueType  # 1
+    """A fixed window from the first arrival."""
+    DIGEST_MODE_BACKOFF: _DigestMode.ValueType  # 2
+    """An arrival passes at once if nothing passed within the look-back, else it opens or joins a window."""
+    DIGEST_MODE_TIMED: _DigestMode.ValueType  # 3
+    """Arrivals go at the ticks of a cron expression."""
+
+class DigestMode(_DigestMode, metaclass=_DigestModeEnumTypeWrapper):
+    """DigestMode says when a digest lets its arrivals go."""
+
+DIGEST_MODE_UNSPECIFIED: DigestMode.ValueType  # 0
+"""Nothing was chosen, which means DIGEST_MODE_REGULAR."""
+DIGEST_MODE_REGULAR: DigestMode.ValueType  # 1
+"""A fixed window from the first arrival."""
+DIGEST_MODE_BACKOFF: DigestMode.ValueType  # 2
+"""An arrival passes at once if nothing passed within the look-back, else it opens or joins a window."""
+DIGEST_MODE_TIMED: DigestMode.ValueType  # 3
+"""Arrivals go at the ticks of a cron expression."""
+Global___DigestMode: _TypeAlias = DigestMode  # noqa: Y015
+
 @_typing.final
 class StepDefinition(_message.Message):
     """StepDefinition is a step of a definition; its fields are those of the authored step and an absent one has the documented default."""
@@ -382,6 +502,12 @@ class StepDefinition(_message.Message):
     ARGS_JSON_FIELD_NUMBER: _builtins.int
     CONNECTION_REF_FIELD_NUMBER: _builtins.int
     CONNECTION_REF_MODE_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    HUMAN_LOOP_FIELD_NUMBER: _builtins.int
+    RACE_FIELD_NUMBER: _builtins.int
+    EVENT_SET_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     ref: _builtins.str
     """The step's name, unique within the definition, matching `[A-Za-z_][A-Za-z0-9_.-]{0,127}`."""
     type: Global___StepType.ValueType
@@ -442,6 +568,30 @@ class StepDefinition(_message.Message):
     def args(self) -> _struct_pb2.Struct:
         """The arguments of the action, in which strings may hold `${{ }}` expressions."""
 
+    @_builtins.property
+    def wait(self) -> Global___WaitStep:
+        """What a wait step waits for."""
+
+    @_builtins.property
+    def approval(self) -> Global___ApprovalStep:
+        """How an approval step is decided."""
+
+    @_builtins.property
+    def human_loop(self) -> Global___HumanLoopStep:
+        """Which case a human-loop step opens."""
+
+    @_builtins.property
+    def race(self) -> Global___RaceStep:
+        """What becomes of those that lose a race."""
+
+    @_builtins.property
+    def event_set(self) -> Global___EventSetStep:
+        """Which events an event-set step waits for."""
+
+    @_builtins.property
+    def digest(self) -> Global___DigestStep:
+        """How a digest step collects its arrivals."""
+
     def __init__(
         self,
         *,
@@ -471,10 +621,16 @@ class StepDefinition(_message.Message):
         args_json: _builtins.str | None = ...,
         connection_ref: _builtins.str | None = ...,
         connection_ref_mode: _builtins.str | None = ...,
+        wait: Global___WaitStep | None = ...,
+        approval: Global___ApprovalStep | None = ...,
+        human_loop: Global___HumanLoopStep | None = ...,
+        race: Global___RaceStep | None = ...,
+        event_set: Global___EventSetStep | None = ...,
+        digest: Global___DigestStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "max_lost", b"max_lost", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "run_if", b"run_if", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "approval", b"approval", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "digest", b"digest", "event_set", b"event_set", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "human_loop", b"human_loop", "max_lost", b"max_lost", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "race", b"race", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "run_if", b"run_if", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "join", b"join", "max_lost", b"max_lost", "non_retryable", b"non_retryable", "on_error", b"on_error", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "ref", b"ref", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "retry_on", b"retry_on", "run_if", b"run_if", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "approval", b"approval", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "digest", b"digest", "event_set", b"event_set", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "human_loop", b"human_loop", "join", b"join", "max_lost", b"max_lost", "non_retryable", b"non_retryable", "on_error", b"on_error", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "race", b"race", "ref", b"ref", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "retry_on", b"retry_on", "run_if", b"run_if", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "type", b"type", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action: _TypeAlias = _typing.Literal["action"]  # noqa: Y015
     _WhichOneofArgType__action: _TypeAlias = _typing.Literal["_action", b"_action"]  # noqa: Y015
@@ -550,6 +706,403 @@ class StepDefinition(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__total_timeout_ms) -> _WhichOneofReturnType__total_timeout_ms | None: ...
 
 Global___StepDefinition: _TypeAlias = StepDefinition  # noqa: Y015
+
+@_typing.final
+class EventPattern(_message.Message):
+    """EventPattern is the external event that a wait step waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_NAME_FIELD_NUMBER: _builtins.int
+    CORRELATION_KEY_FIELD_NUMBER: _builtins.int
+    event_name: _builtins.str
+    """The name of the event, which may hold `${{ }}` expressions."""
+    correlation_key: _builtins.str
+    """The CEL expression of the key that the event must carry; without it any key will do."""
+    def __init__(
+        self,
+        *,
+        event_name: _builtins.str = ...,
+        correlation_key: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_correlation_key", b"_correlation_key", "correlation_key", b"correlation_key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correlation_key", b"_correlation_key", "correlation_key", b"correlation_key", "event_name", b"event_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__correlation_key: _TypeAlias = _typing.Literal["correlation_key"]  # noqa: Y015
+    _WhichOneofArgType__correlation_key: _TypeAlias = _typing.Literal["_correlation_key", b"_correlation_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__correlation_key) -> _WhichOneofReturnType__correlation_key | None: ...
+
+Global___EventPattern: _TypeAlias = EventPattern  # noqa: Y015
+
+@_typing.final
+class WaitStep(_message.Message):
+    """WaitStep says what a wait step waits for; exactly one of duration, timestamp, cron, until_expr, event and signal is given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DURATION_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    CRON_FIELD_NUMBER: _builtins.int
+    TIMEZONE_FIELD_NUMBER: _builtins.int
+    UNTIL_EXPR_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ON_TIMEOUT_FIELD_NUMBER: _builtins.int
+    duration: _builtins.str
+    """How long, as an ISO 8601 duration or as in `500ms` and `2h`; may hold `${{ }}` expressions."""
+    timestamp: _builtins.str
+    """Until when, as an RFC 3339 time; may hold `${{ }}` expressions."""
+    cron: _builtins.str
+    """Until the next tick of this cron expression."""
+    timezone: _builtins.str
+    """The IANA time zone of the cron expression; the default is UTC."""
+    until_expr: _builtins.str
+    """Until this CEL condition is true."""
+    signal: _builtins.str
+    """Until an interaction of this name is resolved."""
+    timeout_ms: _builtins.int
+    """The longest time in milliseconds to wait."""
+    on_timeout: Global___OnTimeout.ValueType
+    """What the time-out does."""
+    @_builtins.property
+    def event(self) -> Global___EventPattern:
+        """Until this event is published."""
+
+    def __init__(
+        self,
+        *,
+        duration: _builtins.str | None = ...,
+        timestamp: _builtins.str | None = ...,
+        cron: _builtins.str | None = ...,
+        timezone: _builtins.str | None = ...,
+        until_expr: _builtins.str | None = ...,
+        event: Global___EventPattern | None = ...,
+        signal: _builtins.str | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        on_timeout: Global___OnTimeout.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cron", b"_cron", "_duration", b"_duration", "_signal", b"_signal", "_timeout_ms", b"_timeout_ms", "_timestamp", b"_timestamp", "_timezone", b"_timezone", "_until_expr", b"_until_expr", "cron", b"cron", "duration", b"duration", "event", b"event", "signal", b"signal", "timeout_ms", b"timeout_ms", "timestamp", b"timestamp", "timezone", b"timezone", "until_expr", b"until_expr"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cron", b"_cron", "_duration", b"_duration", "_signal", b"_signal", "_timeout_ms", b"_timeout_ms", "_timestamp", b"_timestamp", "_timezone", b"_timezone", "_until_expr", b"_until_expr", "cron", b"cron", "duration", b"duration", "event", b"event", "on_timeout", b"on_timeout", "signal", b"signal", "timeout_ms", b"timeout_ms", "timestamp", b"timestamp", "timezone", b"timezone", "until_expr", b"until_expr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cron: _TypeAlias = _typing.Literal["cron"]  # noqa: Y015
+    _WhichOneofArgType__cron: _TypeAlias = _typing.Literal["_cron", b"_cron"]  # noqa: Y015
+    _WhichOneofReturnType__duration: _TypeAlias = _typing.Literal["duration"]  # noqa: Y015
+    _WhichOneofArgType__duration: _TypeAlias = _typing.Literal["_duration", b"_duration"]  # noqa: Y015
+    _WhichOneofReturnType__signal: _TypeAlias = _typing.Literal["signal"]  # noqa: Y015
+    _WhichOneofArgType__signal: _TypeAlias = _typing.Literal["_signal", b"_signal"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__timestamp: _TypeAlias = _typing.Literal["timestamp"]  # noqa: Y015
+    _WhichOneofArgType__timestamp: _TypeAlias = _typing.Literal["_timestamp", b"_timestamp"]  # noqa: Y015
+    _WhichOneofReturnType__timezone: _TypeAlias = _typing.Literal["timezone"]  # noqa: Y015
+    _WhichOneofArgType__timezone: _TypeAlias = _typing.Literal["_timezone", b"_timezone"]  # noqa: Y015
+    _WhichOneofReturnType__until_expr: _TypeAlias = _typing.Literal["until_expr"]  # noqa: Y015
+    _WhichOneofArgType__until_expr: _TypeAlias = _typing.Literal["_until_expr", b"_until_expr"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cron) -> _WhichOneofReturnType__cron | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__duration) -> _WhichOneofReturnType__duration | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__signal) -> _WhichOneofReturnType__signal | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamp) -> _WhichOneofReturnType__timestamp | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timezone) -> _WhichOneofReturnType__timezone | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_expr) -> _WhichOneofReturnType__until_expr | None: ...
+
+Global___WaitStep: _TypeAlias = WaitStep  # noqa: Y015
+
+@_typing.final
+class ApprovalStep(_message.Message):
+    """ApprovalStep says how an approval step is decided."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ON_TIMEOUT_FIELD_NUMBER: _builtins.int
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    ALLOW_SELF_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """The longest time in milliseconds to wait for a decision."""
+    on_timeout: Global___OnTimeout.ValueType
+    """What the time-out does."""
+    required: _builtins.int
+    """How many different people must approve; the default is 1."""
+    allow_self: _builtins.bool
+    """Whether the one who started the run may approve; the default is true."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The groups one of which an approver must be in; the default is anybody."""
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: _builtins.int | None = ...,
+        on_timeout: Global___OnTimeout.ValueType = ...,
+        required: _builtins.int | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        allow_self: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_self", b"_allow_self", "_required", b"_required", "_timeout_ms", b"_timeout_ms", "allow_self", b"allow_self", "required", b"required", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_self", b"_allow_self", "_required", b"_required", "_timeout_ms", b"_timeout_ms", "allow_self", b"allow_self", "groups", b"groups", "on_timeout", b"on_timeout", "required", b"required", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__allow_self: _TypeAlias = _typing.Literal["allow_self"]  # noqa: Y015
+    _WhichOneofArgType__allow_self: _TypeAlias = _typing.Literal["_allow_self", b"_allow_self"]  # noqa: Y015
+    _WhichOneofReturnType__required: _TypeAlias = _typing.Literal["required"]  # noqa: Y015
+    _WhichOneofArgType__required: _TypeAlias = _typing.Literal["_required", b"_required"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_self) -> _WhichOneofReturnType__allow_self | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__required) -> _WhichOneofReturnType__required | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___ApprovalStep: _TypeAlias = ApprovalStep  # noqa: Y015
+
+@_typing.final
+class HumanLoopStep(_message.Message):
+    """HumanLoopStep says which case a human-loop step opens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CASE_TYPE_FIELD_NUMBER: _builtins.int
+    AWAITING_STATUS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ON_TIMEOUT_FIELD_NUMBER: _builtins.int
+    case_type: _builtins.str
+    """The type of the case."""
+    awaiting_status: _builtins.str
+    """The status that the case must reach; the default is `resolved`."""
+    timeout_ms: _builtins.int
+    """The longest time in milliseconds to wait for it."""
+    on_timeout: Global___OnTimeout.ValueType
+    """What the time-out does."""
+    def __init__(
+        self,
+        *,
+        case_type: _builtins.str = ...,
+        awaiting_status: _builtins.str | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        on_timeout: Global___OnTimeout.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_awaiting_status", b"_awaiting_status", "_timeout_ms", b"_timeout_ms", "awaiting_status", b"awaiting_status", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_awaiting_status", b"_awaiting_status", "_timeout_ms", b"_timeout_ms", "awaiting_status", b"awaiting_status", "case_type", b"case_type", "on_timeout", b"on_timeout", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__awaiting_status: _TypeAlias = _typing.Literal["awaiting_status"]  # noqa: Y015
+    _WhichOneofArgType__awaiting_status: _TypeAlias = _typing.Literal["_awaiting_status", b"_awaiting_status"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__awaiting_status) -> _WhichOneofReturnType__awaiting_status | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___HumanLoopStep: _TypeAlias = HumanLoopStep  # noqa: Y015
+
+@_typing.final
+class RaceStep(_message.Message):
+    """RaceStep says what becomes of those that lose a race."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOSERS_FIELD_NUMBER: _builtins.int
+    losers: Global___RaceLosers.ValueType
+    """What becomes of the losers."""
+    def __init__(
+        self,
+        *,
+        losers: Global___RaceLosers.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["losers", b"losers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RaceStep: _TypeAlias = RaceStep  # noqa: Y015
+
+@_typing.final
+class EventRequirement(_message.Message):
+    """EventRequirement is one event that an event set waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    EVENT_NAME_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name of the requirement, unique within the set."""
+    event_name: _builtins.str
+    """The name of the event, which may hold `${{ }}` expressions."""
+    filter: _builtins.str
+    """The CEL condition over EVENT that the event must meet."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        event_name: _builtins.str = ...,
+        filter: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_filter", b"_filter", "filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filter", b"_filter", "event_name", b"event_name", "filter", b"filter", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__filter: _TypeAlias = _typing.Literal["filter"]  # noqa: Y015
+    _WhichOneofArgType__filter: _TypeAlias = _typing.Literal["_filter", b"_filter"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__filter) -> _WhichOneofReturnType__filter | None: ...
+
+Global___EventRequirement: _TypeAlias = EventRequirement  # noqa: Y015
+
+@_typing.final
+class EventSetStep(_message.Message):
+    """EventSetStep says which events an event-set step waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_KEY_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    COMPLETION_POLICY_FIELD_NUMBER: _builtins.int
+    QUORUM_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    MIN_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ON_TIMEOUT_FIELD_NUMBER: _builtins.int
+    correlation_key: _builtins.str
+    """The CEL expression of the key that the events must carry."""
+    completion_policy: Global___CompletionPolicy.ValueType
+    """When the set is complete."""
+    quorum: _builtins.int
+    """How many requirements must be met under the policy quorum."""
+    count: _builtins.int
+    """How many events must come under the policy count."""
+    min: _builtins.int
+    """How many events must have come under the policy until_timeout; the default is 0."""
+    timeout_ms: _builtins.int
+    """The longest time in milliseconds to wait."""
+    on_timeout: Global___OnTimeout.ValueType
+    """What the time-out does."""
+    @_builtins.property
+    def requirements(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventRequirement]:
+        """The events."""
+
+    def __init__(
+        self,
+        *,
+        correlation_key: _builtins.str = ...,
+        requirements: _abc.Iterable[Global___EventRequirement] | None = ...,
+        completion_policy: Global___CompletionPolicy.ValueType = ...,
+        quorum: _builtins.int | None = ...,
+        count: _builtins.int | None = ...,
+        min: _builtins.int | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        on_timeout: Global___OnTimeout.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_min", b"_min", "_quorum", b"_quorum", "_timeout_ms", b"_timeout_ms", "count", b"count", "min", b"min", "quorum", b"quorum", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_min", b"_min", "_quorum", b"_quorum", "_timeout_ms", b"_timeout_ms", "completion_policy", b"completion_policy", "correlation_key", b"correlation_key", "count", b"count", "min", b"min", "on_timeout", b"on_timeout", "quorum", b"quorum", "requirements", b"requirements", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
+    _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
+    _WhichOneofReturnType__min: _TypeAlias = _typing.Literal["min"]  # noqa: Y015
+    _WhichOneofArgType__min: _TypeAlias = _typing.Literal["_min", b"_min"]  # noqa: Y015
+    _WhichOneofReturnType__quorum: _TypeAlias = _typing.Literal["quorum"]  # noqa: Y015
+    _WhichOneofArgType__quorum: _TypeAlias = _typing.Literal["_quorum", b"_quorum"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min) -> _WhichOneofReturnType__min | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum) -> _WhichOneofReturnType__quorum | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+
+Global___EventSetStep: _TypeAlias = EventSetStep  # noqa: Y015
+
+@_typing.final
+class DigestStep(_message.Message):
+    """DigestStep says how a digest step collects its arrivals."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_KEY_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    WINDOW_MS_FIELD_NUMBER: _builtins.int
+    LOOK_BACK_MS_FIELD_NUMBER: _builtins.int
+    CRON_FIELD_NUMBER: _builtins.int
+    TIMEZONE_FIELD_NUMBER: _builtins.int
+    MAX_EVENTS_FIELD_NUMBER: _builtins.int
+    DEDUPE_KEY_FIELD_NUMBER: _builtins.int
+    digest_key: _builtins.str
+    """The CEL expression whose value arrivals have in common."""
+    mode: Global___DigestMode.ValueType
+    """When the arrivals go."""
+    window_ms: _builtins.int
+    """The length of a window in milliseconds."""
+    look_back_ms: _builtins.int
+    """How far back in milliseconds the mode backoff looks."""
+    cron: _builtins.str
+    """The cron expression of the mode timed."""
+    timezone: _builtins.str
+    """The IANA time zone of the cron expression; the default is UTC."""
+    max_events: _builtins.int
+    """How many arrivals end a window early."""
+    dedupe_key: _builtins.str
+    """The CEL expression by whose value an arrival counts once in a window."""
+    def __init__(
+        self,
+        *,
+        digest_key: _builtins.str = ...,
+        mode: Global___DigestMode.ValueType = ...,
+        window_ms: _builtins.int | None = ...,
+        look_back_ms: _builtins.int | None = ...,
+        cron: _builtins.str | None = ...,
+        timezone: _builtins.str | None = ...,
+        max_events: _builtins.int | None = ...,
+        dedupe_key: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cron", b"_cron", "_dedupe_key", b"_dedupe_key", "_look_back_ms", b"_look_back_ms", "_max_events", b"_max_events", "_timezone", b"_timezone", "_window_ms", b"_window_ms", "cron", b"cron", "dedupe_key", b"dedupe_key", "look_back_ms", b"look_back_ms", "max_events", b"max_events", "timezone", b"timezone", "window_ms", b"window_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cron", b"_cron", "_dedupe_key", b"_dedupe_key", "_look_back_ms", b"_look_back_ms", "_max_events", b"_max_events", "_timezone", b"_timezone", "_window_ms", b"_window_ms", "cron", b"cron", "dedupe_key", b"dedupe_key", "digest_key", b"digest_key", "look_back_ms", b"look_back_ms", "max_events", b"max_events", "mode", b"mode", "timezone", b"timezone", "window_ms", b"window_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cron: _TypeAlias = _typing.Literal["cron"]  # noqa: Y015
+    _WhichOneofArgType__cron: _TypeAlias = _typing.Literal["_cron", b"_cron"]  # noqa: Y015
+    _WhichOneofReturnType__dedupe_key: _TypeAlias = _typing.Literal["dedupe_key"]  # noqa: Y015
+    _WhichOneofArgType__dedupe_key: _TypeAlias = _typing.Literal["_dedupe_key", b"_dedupe_key"]  # noqa: Y015
+    _WhichOneofReturnType__look_back_ms: _TypeAlias = _typing.Literal["look_back_ms"]  # noqa: Y015
+    _WhichOneofArgType__look_back_ms: _TypeAlias = _typing.Literal["_look_back_ms", b"_look_back_ms"]  # noqa: Y015
+    _WhichOneofReturnType__max_events: _TypeAlias = _typing.Literal["max_events"]  # noqa: Y015
+    _WhichOneofArgType__max_events: _TypeAlias = _typing.Literal["_max_events", b"_max_events"]  # noqa: Y015
+    _WhichOneofReturnType__timezone: _TypeAlias = _typing.Literal["timezone"]  # noqa: Y015
+    _WhichOneofArgType__timezone: _TypeAlias = _typing.Literal["_timezone", b"_timezone"]  # noqa: Y015
+    _WhichOneofReturnType__window_ms: _TypeAlias = _typing.Literal["window_ms"]  # noqa: Y015
+    _WhichOneofArgType__window_ms: _TypeAlias = _typing.Literal["_window_ms", b"_window_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cron) -> _WhichOneofReturnType__cron | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dedupe_key) -> _WhichOneofReturnType__dedupe_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__look_back_ms) -> _WhichOneofReturnType__look_back_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_events) -> _WhichOneofReturnType__max_events | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timezone) -> _WhichOneofReturnType__timezone | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__window_ms) -> _WhichOneofReturnType__window_ms | None: ...
+
+Global___DigestStep: _TypeAlias = DigestStep  # noqa: Y015
 
 @_typing.final
 class CompensationPolicy(_message.Message):

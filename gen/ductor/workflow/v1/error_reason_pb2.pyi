@@ -116,6 +116,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The run has too many controls that no tick has judged yet. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
     ERROR_REASON_RESET_STEP_INVALID: _ErrorReason.ValueType  # 76
     """The reset cannot keep, preserve or give an input to that step, as the run stands. Code: FAILED_PRECONDITION. Metadata: step_ref, transition_seq."""
+    ERROR_REASON_SIGNAL_UNSUITED: _ErrorReason.ValueType  # 77
+    """The step is not of a kind that takes this signal. Code: FAILED_PRECONDITION. Metadata: step_ref, step_type."""
+    ERROR_REASON_TOO_MANY_SIGNALS: _ErrorReason.ValueType  # 78
+    """The run keeps as many signals as it may that no step has consumed. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
+    ERROR_REASON_APPROVER_NOT_ALLOWED: _ErrorReason.ValueType  # 79
+    """The caller may not approve this step. Code: PERMISSION_DENIED. Metadata: step_ref."""
     ERROR_REASON_TENANT_REQUIRED: _ErrorReason.ValueType  # 80
     """No tenant was named. Code: INVALID_ARGUMENT. Metadata: none."""
     ERROR_REASON_TENANT_INVALID: _ErrorReason.ValueType  # 81
@@ -250,6 +256,12 @@ ERROR_REASON_TOO_MANY_PENDING_CONTROLS: ErrorReason.ValueType  # 75
 """The run has too many controls that no tick has judged yet. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
 ERROR_REASON_RESET_STEP_INVALID: ErrorReason.ValueType  # 76
 """The reset cannot keep, preserve or give an input to that step, as the run stands. Code: FAILED_PRECONDITION. Metadata: step_ref, transition_seq."""
+ERROR_REASON_SIGNAL_UNSUITED: ErrorReason.ValueType  # 77
+"""The step is not of a kind that takes this signal. Code: FAILED_PRECONDITION. Metadata: step_ref, step_type."""
+ERROR_REASON_TOO_MANY_SIGNALS: ErrorReason.ValueType  # 78
+"""The run keeps as many signals as it may that no step has consumed. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
+ERROR_REASON_APPROVER_NOT_ALLOWED: ErrorReason.ValueType  # 79
+"""The caller may not approve this step. Code: PERMISSION_DENIED. Metadata: step_ref."""
 ERROR_REASON_TENANT_REQUIRED: ErrorReason.ValueType  # 80
 """No tenant was named. Code: INVALID_ARGUMENT. Metadata: none."""
 ERROR_REASON_TENANT_INVALID: ErrorReason.ValueType  # 81

@@ -423,6 +423,166 @@ COMPENSATION_BLOCK_FINALLY: CompensationBlock.ValueType  # 3
 """The actions that run at the end of every run that reached the step."""
 Global___CompensationBlock: _TypeAlias = CompensationBlock  # noqa: Y015
 
+class _WaitingType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitingTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitingType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAITING_TYPE_UNSPECIFIED: _WaitingType.ValueType  # 0
+    """The node is not parked."""
+    WAITING_TYPE_TIMER: _WaitingType.ValueType  # 1
+    """The node waits for a time, or for a condition."""
+    WAITING_TYPE_APPROVAL: _WaitingType.ValueType  # 2
+    """The node waits for a person's approval."""
+    WAITING_TYPE_CHILD: _WaitingType.ValueType  # 3
+    """The node waits for a child run."""
+    WAITING_TYPE_SIGNAL: _WaitingType.ValueType  # 4
+    """The node waits for a signal."""
+    WAITING_TYPE_DIGEST: _WaitingType.ValueType  # 5
+    """The node waits for a digest's window."""
+    WAITING_TYPE_INTERACTION: _WaitingType.ValueType  # 6
+    """The node waits for a case to be resolved."""
+    WAITING_TYPE_EVENT: _WaitingType.ValueType  # 7
+    """The node waits for an external event."""
+    WAITING_TYPE_EVENT_SET: _WaitingType.ValueType  # 8
+    """The node waits for a set of external events."""
+
+class WaitingType(_WaitingType, metaclass=_WaitingTypeEnumTypeWrapper):
+    """WaitingType says why a node is parked."""
+
+WAITING_TYPE_UNSPECIFIED: WaitingType.ValueType  # 0
+"""The node is not parked."""
+WAITING_TYPE_TIMER: WaitingType.ValueType  # 1
+"""The node waits for a time, or for a condition."""
+WAITING_TYPE_APPROVAL: WaitingType.ValueType  # 2
+"""The node waits for a person's approval."""
+WAITING_TYPE_CHILD: WaitingType.ValueType  # 3
+"""The node waits for a child run."""
+WAITING_TYPE_SIGNAL: WaitingType.ValueType  # 4
+"""The node waits for a signal."""
+WAITING_TYPE_DIGEST: WaitingType.ValueType  # 5
+"""The node waits for a digest's window."""
+WAITING_TYPE_INTERACTION: WaitingType.ValueType  # 6
+"""The node waits for a case to be resolved."""
+WAITING_TYPE_EVENT: WaitingType.ValueType  # 7
+"""The node waits for an external event."""
+WAITING_TYPE_EVENT_SET: WaitingType.ValueType  # 8
+"""The node waits for a set of external events."""
+Global___WaitingType: _TypeAlias = WaitingType  # noqa: Y015
+
+@_typing.final
+class WaitState(_message.Message):
+    """WaitState says why a node is parked and what wakes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    DUE_TIME_FIELD_NUMBER: _builtins.int
+    TIMEOUT_TIME_FIELD_NUMBER: _builtins.int
+    EVENT_NAME_FIELD_NUMBER: _builtins.int
+    CORRELATION_KEY_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    CASE_ID_FIELD_NUMBER: _builtins.int
+    CASE_STATUS_FIELD_NUMBER: _builtins.int
+    APPROVERS_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    DIGEST_LEADER_RUN_ID_FIELD_NUMBER: _builtins.int
+    type: Global___WaitingType.ValueType
+    """Why the node is parked."""
+    event_name: _builtins.str
+    """The event waited for."""
+    correlation_key: _builtins.str
+    """The key that the event must carry."""
+    signal: _builtins.str
+    """The name of the signal waited for."""
+    case_id: _builtins.str
+    """The case waited for."""
+    case_status: _builtins.str
+    """The status of the case."""
+    digest_leader_run_id: _builtins.str
+    """The run that leads the digest; empty for none."""
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when."""
+
+    @_builtins.property
+    def due_time(self) -> _timestamp_pb2.Timestamp:
+        """The moment waited for, or the next look at a condition."""
+
+    @_builtins.property
+    def timeout_time(self) -> _timestamp_pb2.Timestamp:
+        """When the time-out acts."""
+
+    @_builtins.property
+    def approvers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who has approved so far."""
+
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitReceipt]:
+        """The events that count so far."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___WaitingType.ValueType = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+        due_time: _timestamp_pb2.Timestamp | None = ...,
+        timeout_time: _timestamp_pb2.Timestamp | None = ...,
+        event_name: _builtins.str = ...,
+        correlation_key: _builtins.str = ...,
+        signal: _builtins.str = ...,
+        case_id: _builtins.str = ...,
+        case_status: _builtins.str = ...,
+        approvers: _abc.Iterable[_builtins.str] | None = ...,
+        receipts: _abc.Iterable[Global___WaitReceipt] | None = ...,
+        digest_leader_run_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due_time", b"due_time", "since_time", b"since_time", "timeout_time", b"timeout_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvers", b"approvers", "case_id", b"case_id", "case_status", b"case_status", "correlation_key", b"correlation_key", "digest_leader_run_id", b"digest_leader_run_id", "due_time", b"due_time", "event_name", b"event_name", "receipts", b"receipts", "signal", b"signal", "since_time", b"since_time", "timeout_time", b"timeout_time", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitState: _TypeAlias = WaitState  # noqa: Y015
+
+@_typing.final
+class WaitReceipt(_message.Message):
+    """WaitReceipt is an external event that counts for a wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    EVENT_NAME_FIELD_NUMBER: _builtins.int
+    REQUIREMENT_FIELD_NUMBER: _builtins.int
+    RECEIVE_TIME_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    """The event's id, as its producer gave it."""
+    event_name: _builtins.str
+    """The event's name."""
+    requirement: _builtins.str
+    """The requirement that it met; empty for a wait step."""
+    @_builtins.property
+    def receive_time(self) -> _timestamp_pb2.Timestamp:
+        """When the event was published."""
+
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+        event_name: _builtins.str = ...,
+        requirement: _builtins.str = ...,
+        receive_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receive_time", b"receive_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "event_name", b"event_name", "receive_time", b"receive_time", "requirement", b"requirement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitReceipt: _TypeAlias = WaitReceipt  # noqa: Y015
+
 @_typing.final
 class RunSummary(_message.Message):
     """RunSummary is what a run is and where it stands, without payloads."""
@@ -798,6 +958,7 @@ class StepState(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     INPUT_JSON_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
@@ -847,6 +1008,10 @@ class StepState(_message.Message):
     def attempts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """The latest attempts, newest first and without their outputs, at most 100; GetRunStep alone gives them."""
 
+    @_builtins.property
+    def waiting(self) -> Global___WaitState:
+        """Why the node is parked; absent when it is not."""
+
     def __init__(
         self,
         *,
@@ -866,11 +1031,12 @@ class StepState(_message.Message):
         input: _struct_pb2.Value | None = ...,
         input_json: _builtins.str | None = ...,
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
+        waiting: Global___WaitState | None = ...,
         paused: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "retry_time", b"retry_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "retry_time", b"retry_time", "start_time", b"start_time", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "attempt", b"attempt", "attempts", b"attempts", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "output_truncated", b"output_truncated", "paused", b"paused", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "attempt", b"attempt", "attempts", b"attempts", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "output_truncated", b"output_truncated", "paused", b"paused", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "title", b"title", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
     _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015

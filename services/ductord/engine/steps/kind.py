@@ -4,13 +4,14 @@ A node is *begun* while it is running or waiting. All hooks but the first two ar
 own work (attempts, waits, children), never the end of the node, which is the caller's business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from ductord.engine.tick import Again, Tick
-from ductord.model.enums import Outcome
+from ductord.model.enums import Outcome, TimerKind
+from ductord.model.inbox import Receipt, Signal
 from ductord.model.manifest import Timeouts
 
 
@@ -28,6 +29,10 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     `hold(tick, index)` and `release(tick, index)`: an operator holds the node, or lets it go (C2); what is at work goes on. What arrives for a held node,
     and what comes due, waits by itself (`Tick.holds`). `retime(tick, index, before)`: the node's time-outs were other ones before.
     `reset(tick, index)`: put away what the node has open and its timers; it is about to begin anew (C10).
+
+    Of types that wait, for waiting nodes that nobody holds: `on_timer(tick, index, kind)`: its timer `wait` or `wait_timeout` is due.
+    `on_signal(tick, index, signal)`: somebody told the step something; it settles the signal. `on_receipts(tick, index, receipts)`: external events matched
+    its wait. `look(tick, index)`: the run has changed (an `until` looks again). None: there is nothing of the kind.
     """
 
     prepare: Callable[[Tick, int], Any]
@@ -40,3 +45,7 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     release: Callable[[Tick, int], None]
     retime: Callable[[Tick, int, Timeouts], None]
     reset: Callable[[Tick, int], None]
+    on_timer: Callable[[Tick, int, TimerKind], None] | None = None
+    on_signal: Callable[[Tick, int, Signal], None] | None = None
+    on_receipts: Callable[[Tick, int, Sequence[Receipt]], None] | None = None
+    look: Callable[[Tick, int], None] | None = None

@@ -1,0 +1,73 @@
+-- Steps that wait: signals, external events, the waits that listen for them, and digests. Additive: a build of before goes on working.
+
+-- What somebody told a step, named by (run, request id): kept until the step waits for it (ruling E1). Signals inserts it, the coordinator settles it.
+create table eec_workflow_signal (
+    tenant_id       text not null,
+    run_id          uuid not null,
+    request_id      text not null,
+    verb            text not null check (verb in ('approve', 'reject', 'resolve_interaction')),
+    step_ref        text not null,
+    payload         json not null default 'null',
+    case_status     text not null default '',
+    actor           text not null,
+    approver_id     text not null default '',
+    groups          text[] not null default '{}',
+    comment         text not null default '',
+    body_hash       text not null,
+    call_id         text not null default '',
+    create_time     timestamptz not null default eec_now(),
+    status          text not null default 'kept' check (status in ('kept', 'applied', 'ignored', 'discarded')),
+    settle_time     timestamptz,
+    outcome_message text not null default '',
+    primary key (tenant_id, run_id, request_id)
+);
+create index eec_workflow_signal_kept on eec_workflow_signal (tenant_id, run_id, create_time) where status = 'kept';
+
+-- Open waits for external events: one row per pattern of a parked node (ruling E3). The coordinator opens and closes them in the commit that parks and wakes.
+create table eec_workflow_wait (
+    tenant_id       text not null,
+    run_id          uuid not null,
+    step_ref        text not null,
+    attempt         int  not null,                    -- numbers the wait of the node
+    requirement     text not null default '',
+    event_name      text not null,
+    correlation_key text not null default '',
+    any_key         boolean not null default false,
+    filter          text not null default '',         -- a CEL bool over EVENT
+    event_set       boolean not null default false,
+    open_time       timestamptz not null,
+    close_time      timestamptz,
+    primary key (tenant_id, run_id, step_ref, attempt, requirement)
+);
+create index eec_workflow_wait_match on eec_workflow_wait (tenant_id, event_name, correlation_key) where close_time is null;
+
+-- External events that did something or are kept: published once (ruling E3). The payload is stored here and nowhere else.
+create table eec_workflow_event (
+    tenant_id       text not null,
+    event_name      text not null,
+    event_id        text not null,
+    correlation_key text not null,
+    payload         json not null,
+    publish_time    timestamptz not null,
+    keep_until      timestamptz,                      -- for waits to come
+    dedupe_until    timestamptz not null,
+    matched         int not null default 0,
+    primary key (tenant_id, event_name, event_id)
+);
+create index eec_workflow_event_kept on eec_workflow_event (tenant_id, event_name, correlation_key, publish_time) where keep_until is not null;
+create index eec_workflow_event_expiry on eec_workflow_event (dedupe_until);
+
+-- One receipt per wait and event.
+create table eec_workflow_receipt (
+    tenant_id       text not null,
+    run_id          uuid not null,
+    step_ref        text not null,
+    attempt         int  not null,
+    event_name      text not null,
+    event_id        text not null,
+    requirement     text not null default '',
+    receive_time    timestamptz not null,
+    applied_time    timestamptz,
+    primary key (tenant_id, run_id, step_ref, attempt, event_name, event_id, requirement)
+);
+create index eec_workflow_receipt_new on eec_workflow_receipt (tenant_id, run_id) where applied_time is null;
