@@ -45,7 +45,8 @@ class Tick:
     tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
     `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `held`: timers that came due and that a
     pause holds. `moves`: length of the history before this tick. `outputs`: those of the inbox and those
-    made in this tick. `parked`: nodes that were parked in this tick. `missing_payloads`: of signals and events. `missing_sources`: outputs that inverses read and that were not given."""
+    made in this tick. `parked`: nodes that were parked in this tick.
+    `missing_payloads`: of signals and events. `missing_sources`: outputs that inverses read and that were not given."""
 
     __slots__ = (
         "effects",

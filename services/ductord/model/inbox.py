@@ -85,6 +85,16 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
         return f"signal:{self.request_id}"
 
 
+class External(msgspec.Struct, frozen=True, kw_only=True):
+    """An external event as it was published (ruling E3)."""
+
+    event_name: str
+    event_id: str
+    payload: Any
+    time: datetime
+    correlation_key: str = ""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """An external event that matched an open wait of the run and has not been applied (ruling E3). `attempt` numbers the wait. Its payload stands in
     `Inbox.payloads` under `key` when asked for."""
@@ -99,12 +109,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """Names its payload: the same for every requirement that it met."""
-        return receipt_key(self.step_ref, self.attempt, self.event_id)
+        return receipt_key(self.step_ref, self.attempt, self.event_name, self.event_id)
 
 
-def receipt_key(step_ref: str, attempt: int, event_id: str) -> str:
-    """The name of the payload of an event that a wait has received."""
-    return f"event:{step_ref}:{attempt}:{event_id}"
+def receipt_key(step_ref: str, attempt: int, event_name: str, event_id: str) -> str:
+    """The name of the payload of an event that a wait has received: ids are a producer's own, unique per event name only."""
+    return f"event:{step_ref}:{attempt}:{event_name}:{event_id}"
 
 
 SourceKey = tuple[str, str, int, int]

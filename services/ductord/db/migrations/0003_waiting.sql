@@ -5,6 +5,7 @@ create table eec_workflow_signal (
     tenant_id       text not null,
     run_id          uuid not null,
     request_id      text not null,
+    number          bigint generated always as identity,  -- the order of what was said in one instant
     verb            text not null check (verb in ('approve', 'reject', 'resolve_interaction')),
     step_ref        text not null,
     payload         json not null default 'null',

@@ -7,7 +7,7 @@ from ductord.engine.expressions.bindings import Bindings
 from ductord.engine.expressions.check import Checked, Fault, Scope, check
 from ductord.engine.expressions.environment import Site
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, EXPRESSION_ERROR, ExpressionError
-from ductord.engine.expressions.evaluate import Programs, programs_for
+from ductord.engine.expressions.evaluate import Programs, holds, programs_for
 from ductord.engine.expressions.meter import one_decision
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Scope",
     "Site",
     "check",
+    "holds",
     "one_decision",
     "programs_for",
 ]

@@ -6,6 +6,7 @@ expression is an `ExpressionError`, never a wrong value and never another except
 the caller did not load is the caller's mistake and raises `LookupError`.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import orjson
@@ -97,6 +98,19 @@ class Programs:
                 raise _failed(source, _GIVEN_UP)
             program = self._programs[source] = _Program(source)
         return program
+
+
+def holds(source: str, bindings: Bindings) -> bool:
+    """The truth of a condition of a manifest that is not at hand: the filter of an open wait. Raises `ExpressionError`, as `Programs.condition` does."""
+    value = _compiled(source).run(bindings, ())
+    if value is True or value is False:
+        return value
+    raise ExpressionError(source, f"a condition must be a bool, this is {_kind(value)}")
+
+
+@lru_cache(maxsize=1_024)
+def _compiled(source: str) -> "_Program":
+    return _Program(source)
 
 
 class _Program:
