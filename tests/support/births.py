@@ -10,7 +10,7 @@ from tests.support.rows import Rows
 
 
 def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
-    """The rows of a successor or a reset run, with the controls that were handed on to it (C5, C6)."""
+    """The rows of a successor or a reset run, with the controls and signals that were handed on to it (C5, C6)."""
     reset = bool(born.reset_from_seq)
     overrides = source.controls[born.overrides_of].body.overrides if born.overrides_of else {}
     start = replace(
@@ -28,4 +28,8 @@ def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
     rows = Rows(source.manifest, source.programs, start, source.family)
     for control in source.forwarded(born.run_id):
         rows.controls[control.request_id] = control
+    rows.outside.events = source.outside.events
+    for name, run_id in source.moved.items():
+        if run_id == born.run_id:
+            rows.outside.tell(*source.outside.signals[name])
     return rows

@@ -1,5 +1,6 @@
 """A `World` in memory: the pure engine with its rows, and nothing else. Fast enough to play every story at every test run."""
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from ductord.engine.expressions import Programs, programs_for
 from ductord.engine.limits import LIMITS, Limits
 from ductord.model.control import Control
 from ductord.model.enums import AttemptStatus, Outcome
+from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, RunStart
 from tests.support.births import bear
@@ -21,8 +23,10 @@ from tests.support.world import (
     START,
     Born,
     Failure,
+    Listening,
     OpenTask,
     Settled,
+    SettledSignal,
     Snapshot,
     Success,
     Task,
@@ -41,6 +45,7 @@ class MemoryWorld:
         self._rows: Rows | None = None
         self._limits: Limits = LIMITS
         self._told: set[tuple[str, str]] = set()
+        self._heard: set[tuple[str, str]] = set()
 
     @property
     def run_id(self) -> str:
@@ -66,6 +71,28 @@ class MemoryWorld:
             for name in new
             if (s := rows.settled[name])
         ]
+
+    async def signal(self, signal: Signal, payload: Any) -> str:
+        rows = self._running
+        if signal.request_id not in rows.outside.signals and rows.run is not None and rows.run.status.terminal:
+            return "RUN_TERMINAL"
+        rows.outside.tell(signal, payload)
+        return "ok"
+
+    async def settled_signals(self) -> list[SettledSignal]:
+        outside = self._running.outside
+        new = [name for name in outside.signals if name in outside.settled and (self.run_id, name) not in self._heard]
+        self._heard.update((self.run_id, name) for name in new)
+        return [
+            SettledSignal(request_id=name, status=s.status, message=s.message)
+            for name in new
+            if (s := outside.settled[name])
+        ]
+
+    async def publish(self, name: str, key: str, event_id: str, payload: Any, ttl_ms: int) -> tuple[int, bool]:
+        event = External(event_name=name, event_id=event_id, correlation_key=key, payload=payload, time=self._now)
+        keep_until = self._now + timedelta(milliseconds=ttl_ms) if ttl_ms else None
+        return self._running.outside.publish(event, keep_until)
 
     async def follow(self) -> None:
         source = self._running
@@ -191,6 +218,13 @@ class MemoryWorld:
                 )
                 for born in rows.born.values()
             ),
+            listening=tuple(
+                Listening(step_ref=ref, attempt=attempt, pattern=pattern)
+                for (ref, attempt), patterns in sorted(rows.outside.waits.items())
+                for pattern in sorted(patterns, key=lambda p: p.requirement)
+            ),
+            kept=tuple(rows.kept_signals()),
+            receipts=dict(sorted(Counter(receipt.step_ref for receipt in rows.outside.unapplied()).items())),
         )
 
     def _result(self, rows: Rows) -> Any:

@@ -25,24 +25,31 @@ from ductord.model.effects import (
     ClearTimers,
     CloseAttempt,
     CloseLate,
+    CloseWait,
     Effect,
     ForwardControl,
     HoldTasks,
+    MoveSignals,
+    OpenWait,
     QueueTask,
     RecordAudit,
     RecordCheckpoint,
     RecordInverse,
+    RecordOutput,
     RecordResult,
     ReleaseTasks,
     RequestCancel,
     SetTimer,
     SettleControl,
+    SettleSignal,
     StartRun,
+    TakeReceipts,
 )
 from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind, Verb
-from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
+from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, Signal, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
+from tests.support.outside import Outside
 from tests.support.world import LEASE_MS, Transition, task_name
 
 
@@ -108,6 +115,9 @@ class Rows:
         self.timers: dict[tuple[TimerKind, str], datetime] = {}
         self.checkpoints: dict[str, tuple[CheckpointStatus, dict[str, int]]] = {}
         self.result: RecordResult | None = None
+        self.outside = Outside()
+        self.moved: dict[str, str] = {}
+        """Signals that went on to a successor: its id by request id."""
 
     # The coordinator's side
 
@@ -127,6 +137,9 @@ class Rows:
             if r.output is not None and r.kind is TaskKind.STEP
         }
         sources: dict[SourceKey, Any] = {}
+        payloads: dict[str, Any] = {}
+        signals = tuple(self.kept_signals())
+        receipts = tuple(self.outside.unapplied())
         origin = self._origin() if self.run is None else None
         points = self._points(controls)
         while True:
@@ -141,15 +154,20 @@ class Rows:
                 origin=origin,
                 points=points,
                 source_outputs=sources,
+                signals=signals,
+                receipts=receipts,
+                payloads=payloads,
             )
             decision = decide(self.manifest, self.programs, self.run, inbox, now, self.limits)
             if not isinstance(decision, Missing):
                 break
             new = decision.steps - outputs.keys()
             wanted = decision.sources - sources.keys()
-            assert new or wanted, "decide asks for outputs that it was given"
+            letters = decision.payloads - payloads.keys()
+            assert new or wanted or letters, "decide asks for what it was given"
             outputs |= {ref: self._output(ref, origin) for ref in new}
             sources |= {key: self.source_output(key) for key in wanted}
+            payloads |= {key: self.outside.payload(key) for key in letters}
         for effect in sorted(decision.effects, key=_commit_order):
             self._store(effect, now)
         if not decision.events:
@@ -190,6 +208,10 @@ class Rows:
         run_id, ref, _, number = key
         row = self.family[run_id].attempts[ref, number]
         return row.output if row.has_output else (row.late[1] if row.late is not None else None)
+
+    def kept_signals(self) -> Iterator[Signal]:
+        """Signals that no step has consumed and that went on to no successor."""
+        return (signal for signal in self.outside.kept() if signal.request_id not in self.moved)
 
     def _lates(self) -> Iterator[LateSuccess]:
         for a in self.attempts.values():
@@ -296,8 +318,45 @@ class Rows:
             case RecordAudit():
                 assert effect.key not in self.audit
                 self.audit[effect.key] = effect
+            case RecordOutput():
+                self._record_output(effect, now)
+            case OpenWait():
+                self.outside.open(effect, now)
+            case CloseWait():
+                self.outside.close(effect)
+            case TakeReceipts():
+                self.outside.take(effect)
+            case SettleSignal():
+                self.outside.settle(effect)
+            case MoveSignals():
+                self.moved.update((name, effect.run_id) for name in effect.request_ids)
             case _:
                 assert_never(effect)
+
+    def _record_output(self, effect: RecordOutput, now: datetime) -> None:
+        """The row of an attempt that nobody worked for: born a success."""
+        key = (effect.step_ref, effect.attempt)
+        assert key not in self.attempts, f"{key} has an output already"
+        task = QueueTask(
+            step_ref=effect.step_ref,
+            attempt=effect.attempt,
+            idempotency_key="",
+            action=effect.action,
+            queue="",
+            due_time=effect.begin_time,
+            input_json="null",
+        )
+        self.attempts[key] = Attempt(
+            task=task,
+            due_time=effect.begin_time,
+            input=None,
+            status=AttemptStatus.SUCCEEDED,
+            outcome=Outcome.SUCCEEDED,
+            start_time=effect.begin_time,
+            report_time=now,
+            output=orjson.loads(effect.output_json),
+            has_output=True,
+        )
 
     def _hold(self, effect: HoldTasks | ReleaseTasks, now: datetime) -> None:
         still = effect.still_held if isinstance(effect, ReleaseTasks) else ()
@@ -422,15 +481,19 @@ def reference(attempt: int, output: Any) -> OutputRef:
 
 
 def _commit_order(effect: Effect) -> int:
-    """The order in which the commit's statements run: adopting, closing, asking, releasing, holding, queueing, clearing, setting, telling."""
+    """The order in which the commit's statements run: adopting, listening, closing, asking, releasing, holding, queueing, clearing, setting, telling."""
     order = (
         AdoptHistory,
+        TakeReceipts,
+        CloseWait,
+        OpenWait,
         CloseAttempt,
         CloseLate,
         RequestCancel,
         ReleaseTasks,
         HoldTasks,
         QueueTask,
+        RecordOutput,
         ClearTimers,
         SetTimer,
         ClearCheckpoint,
@@ -440,6 +503,8 @@ def _commit_order(effect: Effect) -> int:
         StartRun,
         SettleControl,
         ForwardControl,
+        SettleSignal,
+        MoveSignals,
         RecordAudit,
     )
     return order.index(type(effect))

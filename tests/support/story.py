@@ -13,8 +13,9 @@ import msgspec
 
 from ductord.engine.compile import compile_definition
 from ductord.model.control import Control, ControlBody
-from ductord.model.enums import Verb
+from ductord.model.enums import SignalVerb, Verb
 from ductord.model.ids import derived
+from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
 from tests.support import transcript
 from tests.support.world import Failure, Success, Task, World
@@ -33,6 +34,11 @@ _ABOUT_A_STEP = frozenset(
         Verb.RESOLVE_REPAIR,
     }
 )
+_SAID = {
+    "approve": SignalVerb.APPROVE,
+    "reject": SignalVerb.REJECT,
+    "resolve": SignalVerb.RESOLVE_INTERACTION,
+}
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
@@ -94,6 +100,7 @@ class _Stage:
         self._keys: dict[str, tuple[str, int]] = {}
         self._names = transcript.Names()
         self._controls = 0
+        self._events = 0
 
     async def play(self, command: Command) -> list[str]:
         verb, _, rest = command.line.partition(" ")
@@ -109,6 +116,7 @@ class _Stage:
                 transitions = await self._world.tick()
                 lines = [line for t in transitions for line in transcript.transition(self._manifest, t)]
                 lines += [transcript.settled(settled) for settled in await self._world.settled()]
+                lines += [transcript.settled_signal(settled) for settled in await self._world.settled_signals()]
                 return self._names.told(lines, self._world.run_id)
             case "lease":
                 return await self._lease(rest.strip() or None)
@@ -129,6 +137,10 @@ class _Stage:
             case _ if verb in _VERBS:
                 await self._control(Verb(verb), rest)
                 return []
+            case "publish":
+                return await self._publish(rest)
+            case _ if verb in _SAID:
+                return await self._signal(verb, rest)
             case _:
                 return await self._work(verb, rest)
 
@@ -153,6 +165,35 @@ class _Stage:
             body=msgspec.convert(fields, ControlBody),
         )
         await self._world.control(control)
+
+    async def _signal(self, verb: str, rest: str) -> list[str]:
+        """Somebody's word to a step: `VERB REF field=value… [JSON]`, the fields of a signal, and its payload."""
+        step_ref, _, rest = rest.strip().partition(" ")
+        fields, payload = _fields_and_payload(rest)
+        self._controls += 1
+        signal = Signal(
+            request_id=str(fields.get("request_id", f"{verb}-{self._controls}")),
+            verb=_SAID[verb],
+            step_ref=step_ref,
+            create_time=await self._world.now(),
+            actor=str(fields.get("actor", "anonymous")),
+            approver_id=str(fields.get("approver_id", "")),
+            groups=tuple(fields.get("groups", ())),
+            comment=str(fields.get("comment", "")),
+            status=str(fields.get("status", "resolved" if verb == "resolve" else "")),
+        )
+        answer = await self._world.signal(signal, payload)
+        return [] if answer == "ok" else [answer]
+
+    async def _publish(self, rest: str) -> list[str]:
+        """An external event: `publish NAME key=K id=E ttl=60s [JSON]`."""
+        name, _, rest = rest.strip().partition(" ")
+        fields, payload = _fields_and_payload(rest)
+        self._events += 1
+        ttl_ms = _milliseconds(fields["ttl"]) if "ttl" in fields else 0
+        event_id = str(fields.get("id", f"e{self._events}"))
+        matched, duplicate = await self._world.publish(name, str(fields.get("key", "")), event_id, payload, ttl_ms)
+        return [f"matched {matched}{', duplicate' if duplicate else ''}"]
 
     async def _define(self, block: tuple[str, ...]) -> list[str]:
         definition = parse_definition(block, self._slug)
@@ -246,6 +287,21 @@ def _payload_and_options(text: str) -> tuple[Any, dict[str, Any]]:
         return None, _fields(text)
     payload, rest = _value(text)
     return payload, _fields(rest)
+
+
+def _fields_and_payload(text: str) -> tuple[dict[str, Any], Any]:
+    """Fields, and one JSON value that stands before, between or behind them; None without one."""
+    fields: dict[str, Any] = {}
+    payload: Any = None
+    text = text.strip()
+    while text:
+        match = re.match(r"([a-z_]+)=", text)
+        if match is not None:
+            fields[match.group(1)], text = _value(text[match.end() :])
+        else:
+            payload, text = _value(text)
+        text = text.strip()
+    return fields, payload
 
 
 def _fields(text: str) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from ductord.model.enums import (
     NodeStatus,
     OperationStatus,
     Outcome,
+    SignalStatus,
+    SignalVerb,
+    WaitingType,
 )
 from ductord.model.events import (
     AttemptCreated,
@@ -30,6 +33,7 @@ from ductord.model.events import (
     InversesHandedOver,
     NodeCancelRequested,
     NodeEnded,
+    NodeParked,
     NodePaused,
     NodePolicyChanged,
     NodeReset,
@@ -41,10 +45,24 @@ from ductord.model.events import (
     RunResumed,
     RunStarted,
     RunStopping,
+    WaitChanged,
 )
+from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Inverse, Node, Run
-from tests.support.world import START, OpenTask, Settled, Snapshot, Task, Transition, task_name
+from ductord.model.run import Fault, Inverse, Node, Received, Run, Waiting
+from tests.support.world import (
+    START,
+    Listening,
+    OpenTask,
+    Settled,
+    SettledSignal,
+    Snapshot,
+    Task,
+    Transition,
+    task_name,
+)
+
+_SAYS = {SignalVerb.APPROVE: "approve", SignalVerb.REJECT: "reject", SignalVerb.RESOLVE_INTERACTION: "resolve"}
 
 _EDGE_WORDS = {
     EdgeState.TAKEN: "taken",
@@ -90,6 +108,11 @@ def settled(of: Settled) -> str:
     return f"= {of.request_id} {of.status}{f': {of.message}' if of.message else ''}{facts}"
 
 
+def settled_signal(of: SettledSignal) -> str:
+    """What became of a signal."""
+    return f"= {of.request_id} {of.status}{f': {of.message}' if of.message else ''}"
+
+
 def task(of: Task, key: str) -> str:
     """A leased task. `key`: a short name of its idempotency key."""
     details = "" if of.details is None else f", last progress {_json(of.details)}"
@@ -109,6 +132,9 @@ def snapshot(of: Snapshot, manifest: Manifest) -> list[str]:
     lines += [
         f"timer {t.kind}{f' of {t.step_ref}' if t.step_ref else ''} at {since_start(t.due_time)}" for t in of.timers
     ]
+    lines += [_listening(wait) for wait in of.listening]
+    lines += [_kept(signal) for signal in of.kept]
+    lines += [f"{count} received for {ref} and not applied" for ref, count in of.receipts.items()]
     for name, (status, outputs) in of.checkpoints.items():
         lines.append(f"checkpoint {name}: {status}{f' {_json(outputs)}' if outputs else ''}")
     if run.output_fault is not None:
@@ -179,6 +205,10 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             spent = "" if event.spent or event.outcome is Outcome.SUCCEEDED else ", costs no retry"
             name = task_name(event.step_ref, event.kind)
             yield f"{name}#{event.attempt} {_word(event.outcome)}{_because(event.fault)}{spent}"
+        case NodeParked():
+            yield f"{event.step_ref} waits ({_waiting(event.waiting)})"
+        case WaitChanged():
+            yield f"{event.step_ref} goes on waiting ({_waiting(event.waiting)})"
         case NodeEnded():
             reason = f" ({event.skip_reason})" if event.skip_reason else ""
             yield f"{event.step_ref} is {_word(event.status)}{reason}{_because(event.fault)}"
@@ -213,6 +243,8 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
 
 def _node(node: Node) -> str:
     words = [_word(node.status)]
+    if node.waiting is not None:
+        words.append(f" ({_waiting(node.waiting)})")
     if node.skip_reason:
         words.append(f" ({node.skip_reason})")
     if node.attempt > 1 or (node.attempt and node.status is NodeStatus.RUNNING):
@@ -223,6 +255,43 @@ def _node(node: Node) -> str:
         words.append(", paused")
     words.append(_because(node.fault))
     return "".join(words)
+
+
+def _waiting(of: Waiting) -> str:
+    words = [_word(of.type)]
+    if of.event_name or of.type in (WaitingType.EVENT, WaitingType.EVENT_SET):
+        words.append(f" {of.event_name}{'/' if of.event_name and of.correlation_key else ''}{of.correlation_key}")
+    if of.signal:
+        words.append(f" {of.signal}")
+    if of.case_status:
+        words.append(f", case {of.case_status}")
+    if of.window_id:
+        words.append(", leads" if of.leads else ", follows")
+    if of.due_time is not None:
+        words.append(f" until {since_start(of.due_time)}")
+    if of.timeout_time is not None:
+        words.append(f", time-out at {since_start(of.timeout_time)}")
+    if of.votes:
+        words.append(f", approved by {' and '.join(vote.approver_id or 'anonymous' for vote in of.votes)}")
+    if of.received:
+        words.append(f", received {', '.join(_received(received) for received in of.received)}")
+    return "".join(words)
+
+
+def _received(of: Received) -> str:
+    return f"{of.event_id}{f' for {of.requirement}' if of.requirement else ''}"
+
+
+def _listening(of: Listening) -> str:
+    pattern = of.pattern
+    key = " with any key" if pattern.any_key else (f"/{pattern.correlation_key}" if pattern.correlation_key else "")
+    requirement = f" for {pattern.requirement}" if pattern.requirement else ""
+    condition = f" if {pattern.filter}" if pattern.filter else ""
+    return f"{of.step_ref}#{of.attempt} listens to {pattern.event_name}{key}{requirement}{condition}"
+
+
+def _kept(of: Signal) -> str:
+    return f"{_SAYS[of.verb]} {of.step_ref} {SignalStatus.KEPT} ({of.request_id})"
 
 
 def _open_task(of: OpenTask) -> str:

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import msgspec
 
 from ductord.model.control import Control
-from ductord.model.enums import CheckpointStatus, OperationStatus, TaskKind, TimerKind
+from ductord.model.effects import Subscription
+from ductord.model.enums import CheckpointStatus, OperationStatus, SignalStatus, TaskKind, TimerKind
 from ductord.model.events import Event
+from ductord.model.inbox import Signal
 from ductord.model.run import Run
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -66,6 +68,14 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     result: Mapping[str, str] = {}
 
 
+class SettledSignal(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a signal."""
+
+    request_id: str
+    status: SignalStatus
+    message: str = ""
+
+
 class Born(msgspec.Struct, frozen=True, kw_only=True):
     """A run that the story's run gave birth to. `reset_from_seq` 0: a successor."""
 
@@ -104,9 +114,19 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
     due_time: datetime
 
 
+class Listening(msgspec.Struct, frozen=True, kw_only=True):
+    """An open wait for external events."""
+
+    step_ref: str
+    attempt: int
+    pattern: Subscription
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a story can look at. `run` None: no tick has taken it up. `checkpoints`: name → status and outputs by ref, of those that are
-    decided. `result`: the run's output with its references followed; `has_result` False: there is none. `born`: runs that it gave birth to, in order."""
+    decided. `result`: the run's output with its references followed; `has_result` False: there is none. `born`: runs that it gave birth to, in order.
+    `listening`: open waits by step, attempt and requirement. `kept`: signals that nobody has consumed, oldest first. `receipts`: how many events were
+    received and not applied, by step ref."""
 
     run: Run | None
     refs: tuple[str, ...]
@@ -116,6 +136,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     has_result: bool = False
     result: Any = None
     born: tuple[Born, ...] = ()
+    listening: tuple[Listening, ...] = ()
+    kept: tuple[Signal, ...] = ()
+    receipts: Mapping[str, int] = {}
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +171,15 @@ class World(Protocol):
 
     async def settled(self) -> list[Settled]:
         """The controls of the run that were settled since the last call, in the order of their creation."""
+
+    async def signal(self, signal: Signal, payload: Any) -> str:
+        """Somebody tells a step something: `ok`, or `RUN_TERMINAL`."""
+
+    async def settled_signals(self) -> list[SettledSignal]:
+        """The signals of the run that were settled since the last call, in the order in which they came."""
+
+    async def publish(self, name: str, key: str, event_id: str, payload: Any, ttl_ms: int) -> tuple[int, bool]:
+        """Publish an external event; how many waits it matched, and whether it was a duplicate."""
 
     async def follow(self) -> None:
         """Turn to the run that was born last: a successor or a reset run."""
