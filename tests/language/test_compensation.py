@@ -12,7 +12,7 @@ from ductord.engine.export import export_yaml, json_schema, mermaid
 from ductord.model import manifest as manifests
 from ductord.model.definition import MAX_DURATION_MS, MAX_INVERSES
 from ductord.model.enums import FailurePolicy
-from ductord.model.manifest import ENGINE_LEVEL, Compensation, InverseSpec, RetryPolicy, Template
+from ductord.model.manifest import Compensation, InverseSpec, RetryPolicy, Template
 from ductord.model.schemas import Schema
 from tests.language.documents import HELLO_WORLD, codes, compiled, definition, edge, step
 from tests.language.test_compile import RICH, doors, manifest_of, shuffled
@@ -221,8 +221,8 @@ def test_empty_blocks_compile_to_no_compensation() -> None:
         (RICH, 1),
         (definition(auto_continue=False), 1),
         (undone(), 1),
-        (definition(auto_continue=True), ENGINE_LEVEL),
-        (undone(**{"finally": [ECHO]}), ENGINE_LEVEL),
+        (definition(auto_continue=True), 2),
+        (undone(**{"finally": [ECHO]}), 2),
     ],
 )
 def test_only_manifests_that_need_a_newer_engine_say_so(tree: dict[str, Any], level: int) -> None:

@@ -103,7 +103,7 @@ def compile_manifest(text: str) -> Compiled:
 def _reads(manifest: Manifest, name: str) -> bool:
     readers: list[Expression | Template | None] = [manifest.output]
     for step in manifest.steps:
-        readers += [step.run_if, step.result_expr, step.action.args if step.action else None]
+        readers += [*step.texts(), step.result_expr]
         readers += [inverse.args for inverse in step.compensation.actions] if step.compensation else []
     readers += [edge.condition for edge in manifest.edges]
     return any(reader is not None and name in reader.names for reader in readers)

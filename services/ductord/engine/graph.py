@@ -14,8 +14,8 @@ class Graph:
     """Derived, immutable facts of one manifest. Step indexes are the manifest's (Kahn order).
 
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
-    that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if and args, and by its result_expr and
-    outgoing conditions. `targets`: per step, the target of every outgoing edge.
+    that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
+    and outgoing conditions. `targets`: per step, the target of every outgoing edge.
     """
 
     __slots__ = ("checkpoint_index", "checkpoints", "exit_reads", "index", "leaves", "start_reads", "targets")
@@ -59,8 +59,7 @@ _memo: dict[int, Graph] = {}
 
 
 def _start_reads(step: Step) -> tuple[str, ...]:
-    args = step.action.args.steps if step.action else ()
-    return _union((step.run_if.steps if step.run_if else ()), args)
+    return _union(*(text.steps for text in step.texts()))
 
 
 def _exit_reads(manifest: Manifest, step: Step) -> tuple[str, ...]:

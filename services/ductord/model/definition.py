@@ -3,15 +3,26 @@
 It says what an author may *write*: names, types, ranges. What the words mean together (dangling edges, expressions, rulings G4, L9) is
 judged by `engine.compile`, which also refuses by name what this build cannot do yet. Every field of the contract is sayable, so that a
 definition for a later build is told `FEATURE_NOT_SUPPORTED` and never «unknown field». A field that is null counts as not written.
-The objects named like a step type come with the type that needs them. This model never fills in behaviour: defaults are resolved in the
-manifest, and an absent field stays absent when the definition is written again.
+A step type keeps its own fields in an object that is named like it; only those of `action` stand on the step itself. This model never fills in
+behaviour: defaults are resolved in the manifest, and an absent field stays absent when the definition is written again.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ductord.model.enums import EdgeType, FailPolicy, FailurePolicy, Join, OnError, Tier
+from ductord.model.enums import (
+    CompletionPolicy,
+    DigestMode,
+    EdgeType,
+    FailPolicy,
+    FailurePolicy,
+    Join,
+    OnError,
+    RaceLosers,
+    Tier,
+)
 
 DOCUMENT_TYPE: Final = "workflow_definition"
 STEP_REF_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
@@ -25,6 +36,10 @@ MAX_DURATION_MS: Final = (1 << 31) - 1
 MAX_ATTEMPTS: Final = 10_000
 MAX_INVERSES: Final = 20
 """Actions of one block of a compensation: they run one after the other."""
+MAX_REQUIREMENTS: Final = 100
+"""Of one event set: each is a subscription, and all their events stand in one output."""
+MAX_KEY_BYTES: Final = 256
+"""Ruling L7; the names of events too."""
 
 StepRef = Annotated[str, Field(pattern=STEP_REF_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -32,6 +47,18 @@ Code = Annotated[str, Field(pattern=CODE_PATTERN)]
 Cel = Annotated[str, Field(min_length=1, description="A bare CEL expression.")]
 DelayMs = Annotated[int, Field(ge=0, le=MAX_DURATION_MS)]
 TimeoutMs = Annotated[int, Field(ge=1, le=MAX_DURATION_MS)]
+EventName = Annotated[
+    str, Field(min_length=1, max_length=4_096, description="Name of an external event; may hold ${{ CEL }}.")
+]
+Cron = Annotated[str, Field(min_length=1, max_length=256, description="minute hour day-of-month month day-of-week.")]
+Zone = Annotated[str, Field(min_length=1, max_length=64, description="IANA time zone; UTC by default.")]
+Patience = Annotated[TimeoutMs, Field(description="The longest wait.")]
+AfterWait = Annotated[
+    Literal["fail", "skip", "continue"], Field(description="What the time-out does; `fail` by default.")
+]
+AfterApproval = Annotated[
+    Literal["fail", "approve", "skip"], Field(description="What the time-out does; `fail` by default.")
+]
 
 
 class _Part(BaseModel):
@@ -72,8 +99,103 @@ class Compensation(_Part):
     ) = None
 
 
+class EventPattern(_Part):
+    """The external event that a wait step waits for (ruling E3)."""
+
+    event_name: EventName
+    correlation_key: (
+        Annotated[Cel, Field(description="CEL; the key that the event must carry. Without it any.")] | None
+    ) = None
+
+
+class Wait(_Part):
+    """What a `wait` step waits for: exactly one of the first six, `cron` with its `timezone`."""
+
+    duration: (
+        Annotated[str, Field(min_length=1, description="ISO 8601, or as in 500ms, 90s, 2h, 7d; may hold ${{ CEL }}.")]
+        | None
+    ) = None
+    timestamp: Annotated[str, Field(min_length=1, description="RFC 3339; may hold ${{ CEL }}.")] | None = None
+    cron: Annotated[Cron, Field(description="Until its next tick.")] | None = None
+    until_expr: Annotated[Cel, Field(description="CEL; until it is true.")] | None = None
+    event: EventPattern | None = None
+    signal: Annotated[Name, Field(description="Until an interaction with the step is resolved.")] | None = None
+    timezone: Zone | None = None
+    timeout_ms: Patience | None = None
+    on_timeout: AfterWait | None = None
+
+
+class Approval(_Part):
+    """How an `approval` step is decided (ruling E2)."""
+
+    timeout_ms: Patience | None = None
+    on_timeout: AfterApproval | None = None
+    required: Annotated[int, Field(ge=1, le=100, description="How many people must approve.")] | None = None
+    groups: (
+        Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=256)]],
+            Field(max_length=100, description="An approver is in one of them."),
+        ]
+        | None
+    ) = None
+    allow_self: (
+        Annotated[bool, Field(description="Whether the starter of the run may approve; true by default.")] | None
+    ) = None
+
+
+class HumanLoop(_Part):
+    """The case that a `human_loop` step opens (ruling E6)."""
+
+    case_type: Name
+    awaiting_status: Annotated[Name, Field(description="What ends the wait; `resolved` by default.")] | None = None
+    timeout_ms: Patience | None = None
+    on_timeout: AfterWait | None = None
+
+
+class Race(_Part):
+    """A `race` step: the first of its predecessors to succeed wins (ruling G7)."""
+
+    losers: Annotated[RaceLosers, Field(strict=False, description="What becomes of the others.")] | None = None
+
+
+class EventRequirement(_Part):
+    """One event that an event set waits for."""
+
+    name: Name
+    event_name: EventName
+    filter: Annotated[Cel, Field(description="CEL over EVENT; the event counts when it is true.")] | None = None
+
+
+class EventSet(_Part):
+    """The events that an `event_set` step waits for (ruling E4)."""
+
+    correlation_key: Annotated[Cel, Field(description="CEL; the key that the events must carry.")]
+    requirements: Annotated[list[EventRequirement], Field(min_length=1, max_length=MAX_REQUIREMENTS)]
+    completion_policy: Annotated[CompletionPolicy, Field(strict=False)] | None = None
+    quorum: (
+        Annotated[int, Field(ge=1, le=MAX_REQUIREMENTS, description="How many requirements must be met.")] | None
+    ) = None
+    count: Annotated[int, Field(ge=1, le=10_000, description="How many events must come.")] | None = None
+    min: Annotated[int, Field(ge=0, le=10_000, description="How many must have come at the time-out.")] | None = None
+    timeout_ms: Patience | None = None
+    on_timeout: AfterWait | None = None
+
+
+class Digest(_Part):
+    """How a `digest` step collects its arrivals (ruling E5)."""
+
+    digest_key: Annotated[Cel, Field(description="CEL; arrivals of the same value are collected together.")]
+    mode: Annotated[DigestMode, Field(strict=False)] | None = None
+    window_ms: Annotated[TimeoutMs, Field(description="Length of a window.")] | None = None
+    look_back_ms: Annotated[TimeoutMs, Field(description="How far back `backoff` looks.")] | None = None
+    cron: Annotated[Cron, Field(description="When `timed` lets its arrivals go.")] | None = None
+    timezone: Zone | None = None
+    max_events: Annotated[int, Field(ge=1, le=10_000, description="How many end a window early.")] | None = None
+    dedupe_key: Annotated[Cel, Field(description="CEL; an arrival of the same value counts once.")] | None = None
+
+
 class StepDefinition(_Part):
-    """One step: the fields common to all types and those of type `action`."""
+    """One step: the fields common to all types, those of type `action`, and the object of each other type."""
 
     ref: Annotated[StepRef, Field(description="Unique name of the step; edges and expressions use it.")]
     type: Annotated[str, Field(min_length=1, max_length=64, description="Kind of the step.")]
@@ -106,6 +228,12 @@ class StepDefinition(_Part):
     connection_ref: Annotated[str, Field(min_length=1)] | None = None
     connection_ref_mode: Annotated[str, Field(max_length=64)] | None = None
     compensation: Compensation | None = None
+    wait: Wait | None = None
+    approval: Approval | None = None
+    human_loop: HumanLoop | None = None
+    race: Race | None = None
+    event_set: EventSet | None = None
+    digest: Digest | None = None
 
 
 class EdgeDefinition(_Part):
@@ -180,3 +308,31 @@ class Document(_Part):
 
     type: Literal["workflow_definition"]
     definition: Definition
+
+
+TYPE_OBJECTS: Final = ("wait", "approval", "human_loop", "race", "event_set", "digest")
+"""The fields of a step that are named like the type that they belong to."""
+
+PARTS: Final[Mapping[type[BaseModel], Mapping[str, type[BaseModel]]]] = {
+    Definition: {
+        "steps": StepDefinition,
+        "edges": EdgeDefinition,
+        "triggers": TriggerDefinition,
+        "checkpoints": CheckpointDefinition,
+        "schedule": ScheduleDefinition,
+    },
+    StepDefinition: {
+        "compensation": Compensation,
+        "wait": Wait,
+        "approval": Approval,
+        "human_loop": HumanLoop,
+        "race": Race,
+        "event_set": EventSet,
+        "digest": Digest,
+    },
+    TriggerDefinition: {"schedule": ScheduleDefinition},
+    Compensation: {"on_failure": CompensatingAction, "on_cancel": CompensatingAction, "finally": CompensatingAction},
+    Wait: {"event": EventPattern},
+    EventSet: {"requirements": EventRequirement},
+}
+"""The fields of a part that hold parts again, alone or in a list, by the names that they are written with."""

@@ -4,6 +4,7 @@ A manifest is pure data: expression *sources* and what each reads, steps in Kahn
 (SHA-256 over canonical JSON) and never mutated. Compiled CEL programs are not in it: every process compiles a manifest's sources once.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -217,6 +218,21 @@ class Step(_Value, frozen=True, kw_only=True):
     race: RaceSpec | None = None
     event_set: EventSetSpec | None = None
     digest: DigestSpec | None = None
+
+    def texts(self) -> Iterator[Expression | Template]:
+        """What the step reads to begin and while it waits. Not `result_expr`, which is read when it ends, and no event filters, which see EVENT alone."""
+        texts: list[Expression | Template | None] = [self.run_if]
+        if self.action is not None:
+            texts.append(self.action.args)
+        if self.wait is not None:
+            texts += [self.wait.duration, self.wait.timestamp, self.wait.until]
+            texts += [self.wait.event.event_name, self.wait.event.correlation_key] if self.wait.event else []
+        if self.event_set is not None:
+            texts.append(self.event_set.correlation_key)
+            texts += [requirement.event_name for requirement in self.event_set.requirements]
+        if self.digest is not None:
+            texts += [self.digest.digest_key, self.digest.dedupe_key]
+        return (text for text in texts if text is not None)
 
 
 class Edge(_Value, frozen=True, kw_only=True):

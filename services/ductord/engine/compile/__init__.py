@@ -1,6 +1,6 @@
 """Compile: from a definition's tree to its manifest, or to everything that is wrong with it (rulings L1, L2; spec: Compiled plan).
 
-    limits → features → shape → graph → rules → actions → texts → manifest
+    limits → features → shape → graph → rules → actions → waits → texts → manifest
 
 Limits are judged alone, since a definition beyond them is not worth more; every later pass adds to one list, so that an author sees all
 faults at once. A pure function of the tree and the action catalog: publish, `validate` offline and the boot loader judge alike.
@@ -19,6 +19,7 @@ from ductord.engine.compile.findings import Findings
 from ductord.engine.compile.network import resolve
 from ductord.engine.compile.rules import judge_rules
 from ductord.engine.compile.shape import MAX_EDGES, MAX_STEPS, checked_tree, shape
+from ductord.engine.compile.waits import judge_waits
 from ductord.engine.positions import Positions
 from ductord.model.actions import BUILT_IN, ActionCatalog
 from ductord.model.canonical import canonical
@@ -71,6 +72,7 @@ def compile_definition(
     judge_rules(definition, shaped, network, findings)
     for number, step in zip(shaped.numbers["steps"], definition.steps, strict=True):
         judge_action(step, number, actions, findings)
+    judge_waits(tree, network, findings)
     judge_compensations(definition, shaped.numbers["steps"], actions, findings)
     manifest = assemble(definition, shaped, network, findings)
     written = (

@@ -6,7 +6,7 @@ definition gives the same manifest.
 
 from typing import TypeVar
 
-from ductord.engine.compile import compensations
+from ductord.engine.compile import compensations, waitspecs
 from ductord.engine.compile.findings import Findings, path_of
 from ductord.engine.compile.network import Link, Network
 from ductord.engine.compile.shape import Shaped
@@ -93,6 +93,7 @@ class _Builder:
         action = None
         if written.action is not None:
             action = ActionSpec(action=written.action, args=args or Template())
+        specs = waitspecs.compiled(written, path, self._texts, before)
         return Step(
             ref=written.ref,
             type=StepType(written.type) if written.type in {kind.value for kind in StepType} else StepType.ACTION,
@@ -112,6 +113,12 @@ class _Builder:
             outgoing=tuple(self._edge_index[link.number] for link in outgoing),
             action=action,
             compensation=compensations.compiled(written, (*path, "compensation"), self._texts, before),
+            wait=specs.wait,
+            approval=specs.approval,
+            human_loop=specs.human_loop,
+            race=specs.race,
+            event_set=specs.event_set,
+            digest=specs.digest,
         )
 
     def edge(self, link: Link) -> Edge:
@@ -144,6 +151,8 @@ class _Builder:
 
 def _engine_level(definition: Definition, steps: tuple[Step, ...]) -> int:
     """The lowest level of behaviour that runs the definition rightly."""
+    if any(step.type in waitspecs.WAITING for step in steps):
+        return 3
     return 2 if definition.auto_continue or any(step.compensation is not None for step in steps) else 1
 
 

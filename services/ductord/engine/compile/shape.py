@@ -16,12 +16,11 @@ from ductord.engine.steps import SUPPORTED
 from ductord.engine.suggest import suggestion
 from ductord.model import jsonvalue
 from ductord.model.definition import (
+    PARTS,
+    TYPE_OBJECTS,
     CheckpointDefinition,
-    CompensatingAction,
-    Compensation,
     Definition,
     EdgeDefinition,
-    ScheduleDefinition,
     StepDefinition,
     TriggerDefinition,
 )
@@ -43,6 +42,7 @@ _PATTERNED: Final = {
     "action": "`provider:action` or `provider.resource.action`",
 }
 _PLACEHOLDER: Final = "unnamed"
+_COMMON: Final = StepDefinition.model_fields.keys() - set(TYPE_OBJECTS)
 
 
 class Shaped(NamedTuple):
@@ -118,10 +118,7 @@ def _judge_step_types(cut: dict[str, Any], findings: Findings) -> None:
         else:
             hint = suggestion(kind, [known.value for known in StepType])
             findings.add("UNKNOWN_STEP_TYPE", f"`{kind[:64]}` is no step type{hint}", path)
-        kept.append(
-            {key: value for key, value in step.items() if key in StepDefinition.model_fields}
-            | {"type": kind[:64] or "?"}
-        )
+        kept.append({key: value for key, value in step.items() if key in _COMMON} | {"type": kind[:64] or "?"})
     cut["steps"] = kept
 
 
@@ -200,13 +197,11 @@ def _field(loc: Path) -> str:
 
 def _fields_at(loc: Path) -> list[str]:
     """The fields that the part at `loc` may have."""
-    if not loc:
-        return _names(Definition)
-    if loc[0] in _LISTS and len(loc) == 2:
-        return _names(_LISTS[str(loc[0])])
-    if loc[-1] == "schedule":
-        return _names(ScheduleDefinition)
-    return _names(CompensatingAction if isinstance(loc[-1], int) else Compensation)
+    part: type[BaseModel] = Definition
+    for key in loc:
+        if isinstance(key, str):
+            part = PARTS.get(part, {}).get(key, part)
+    return _names(part)
 
 
 def _names(model: type[BaseModel]) -> list[str]:

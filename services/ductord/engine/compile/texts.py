@@ -36,6 +36,12 @@ class Texts:
             return None
         return self._expression(source, self._scope(source, reachable, site), path, source, 0, boolean=True)
 
+    def value(self, source: str | None, path: Path, reachable: Reachable, site: Site = Site.GRAPH) -> Expression | None:
+        """A bare CEL expression of any type."""
+        if source is None:
+            return None
+        return self._expression(source, self._scope(source, reachable, site), path, source, 0)
+
     def template(self, tree: Any, path: Path, reachable: Reachable, site: Site = Site.GRAPH) -> Template | None:
         """A JSON tree whose strings may hold `${{ }}`."""
         if templates.is_static(tree) and not _has_template_key(tree):

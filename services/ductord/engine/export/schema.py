@@ -5,7 +5,7 @@ from typing import Any, Final
 from ductord.engine.compile.features import LATER
 from ductord.engine.steps import SUPPORTED
 from ductord.model.actions import BUILT_IN
-from ductord.model.definition import Document
+from ductord.model.definition import TYPE_OBJECTS, Document
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _MODELS: Final = {"": "Definition", "steps": "StepDefinition", "triggers": "TriggerDefinition"}
@@ -24,6 +24,9 @@ def json_schema() -> dict[str, Any]:
     step = parts["StepDefinition"]["properties"]
     step["type"] |= {"enum": [kind.value for kind in SUPPORTED]}
     step["action"] |= {"examples": sorted(BUILT_IN)}
+    for name in TYPE_OBJECTS:
+        if name not in SUPPORTED:
+            step.pop(name)
     parts["Definition"]["properties"]["variables"]["anyOf"][0]["additionalProperties"] = False
     tidy: dict[str, Any] = _tidied(schema)
     unused: set[str] | None = None

@@ -11,31 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from ductord.model.definition import (
-    DOCUMENT_TYPE,
-    CheckpointDefinition,
-    CompensatingAction,
-    Compensation,
-    Definition,
-    EdgeDefinition,
-    ScheduleDefinition,
-    StepDefinition,
-    TriggerDefinition,
-)
-
-_PARTS: Final[dict[type[BaseModel], dict[str, type[BaseModel]]]] = {
-    Definition: {
-        "steps": StepDefinition,
-        "edges": EdgeDefinition,
-        "triggers": TriggerDefinition,
-        "checkpoints": CheckpointDefinition,
-        "schedule": ScheduleDefinition,
-    },
-    StepDefinition: {"compensation": Compensation},
-    TriggerDefinition: {"schedule": ScheduleDefinition},
-    Compensation: {"on_failure": CompensatingAction, "on_cancel": CompensatingAction, "finally": CompensatingAction},
-}
-"""The fields of a part that hold parts again, alone or in a list."""
+from ductord.model.definition import DOCUMENT_TYPE, PARTS, Definition
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_ .,;:/@()+=—–-]*")
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"})
@@ -101,7 +77,7 @@ def _ordered(value: dict[str, Any], part: type[BaseModel] | None) -> list[tuple[
         return [(key, value[key], None) for key in sorted(value)]
     known = [field.alias or name for name, field in part.model_fields.items()]
     unknown = sorted(set(value) - set(known))
-    parts = _PARTS.get(part, {})
+    parts = PARTS.get(part, {})
     return [(key, value[key], parts.get(key)) for key in (*known, *unknown) if value.get(key) is not None]
 
 

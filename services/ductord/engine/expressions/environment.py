@@ -21,7 +21,7 @@ MEMBERS: Final[dict[str, frozenset[str] | None]] = {
     "CONTEXT": None,
     "ITEM": None,
     "INDEX": None,
-    "EVENT": None,
+    "EVENT": frozenset({"name", "id", "correlation_key", "payload", "time"}),
     "OUTPUT": None,
 }
 """The root names and, where it is closed, what each holds."""
@@ -47,8 +47,8 @@ class Site(Enum):
     """What is evaluated per element of a fan-out."""
     EVENT = frozenset({"EVENT", "VARS"})
     """Event filters of triggers, evaluated before a run exists."""
-    EVENT_WAIT = _EVERYWHERE | {"EVENT"}
-    """Event filters of a step."""
+    EVENT_WAIT = frozenset({"EVENT"})
+    """Event filters of a step, evaluated where an event is published and no run is at hand."""
 
 
 @lru_cache(maxsize=1)
