@@ -3,17 +3,21 @@
 Writes go in as the owner, with the very columns that the services' statements set.
 """
 
+import json
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 
 from ductord.db.ids import new_id
 from ductord.engine.evolve import fold
+from ductord.engine.filters import lets_through
 from ductord.model import control as controls
 from ductord.model import events, stored
 from ductord.model import manifest as manifests
 from ductord.model.control import ControlBody
 from ductord.model.enums import EdgeType, NodeStatus, StepType, Verb
+from ductord.model.inbox import External, Signal
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, ActionSpec, Edge, Manifest, Step
 from ductord.model.run import Run
 
@@ -120,6 +124,51 @@ class Books:
         if wake:
             await self.wake(run_id, tenant=tenant)
         return request_id
+
+    async def signal(
+        self, run_id: str, signal: Signal, payload: Any = None, *, tenant: str = TENANT, wake: bool = True
+    ) -> None:
+        """Somebody's word to a step and its wake-up, as signals writes them."""
+        added = await self.owner.execute(
+            "insert into eec_workflow_signal (tenant_id, run_id, request_id, verb, step_ref, payload, case_status, actor, approver_id, groups, comment,"
+            " body_hash, call_id, create_time) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'hash', 'call', $12) on conflict do nothing",
+            tenant, run_id, signal.request_id, signal.verb, signal.step_ref, json.dumps(payload), signal.status, signal.actor, signal.approver_id,
+            list(signal.groups), signal.comment, signal.create_time,
+        )  # fmt: skip
+        if wake and added == "INSERT 0 1":
+            await self.wake(run_id, tenant=tenant)
+
+    async def publish_event(
+        self, event: External, *, ttl: timedelta = timedelta(), tenant: str = TENANT, wake: bool = True
+    ) -> tuple[int, bool]:
+        """An external event, its receipts and their wake-ups, as signals writes them: how many waits it matched, and whether it was there before."""
+        place = (tenant, event.event_name, event.event_id)
+        async with self.owner.transaction():
+            known = "select exists (select from eec_workflow_event where (tenant_id, event_name, event_id) = ($1, $2, $3) and dedupe_until > eec_now())"
+            if await self.owner.fetchval(known, *place):
+                return 0, True
+            waits = await self.owner.fetch(
+                "select tenant_id, run_id, step_ref, attempt, requirement, filter from eec_workflow_wait where tenant_id = $1 and event_name = $2"
+                " and (correlation_key = $3 or any_key) and close_time is null order by run_id, step_ref, attempt, requirement for share",
+                tenant, event.event_name, event.correlation_key,
+            )  # fmt: skip
+            matching = [wait for wait in waits if lets_through(wait["filter"], event)]
+            if not matching and not ttl:
+                return 0, False
+            matched = {(wait["run_id"], wait["step_ref"], wait["attempt"]) for wait in matching}
+            await self.owner.execute(
+                "insert into eec_workflow_event (tenant_id, event_name, event_id, correlation_key, payload, publish_time, keep_until, dedupe_until, matched)"
+                " values ($1, $2, $3, $4, $5, $6, $7, $6 + interval '24 hours', $8)",
+                *place, event.correlation_key, json.dumps(event.payload), event.time, None if matching else event.time + ttl, len(matched),
+            )  # fmt: skip
+            await self.owner.executemany(
+                "insert into eec_workflow_receipt (tenant_id, event_name, event_id, run_id, step_ref, attempt, requirement, receive_time)"
+                " values ($1, $2, $3, $4, $5, $6, $7, $8)",
+                [(*place, w["run_id"], w["step_ref"], w["attempt"], w["requirement"], event.time) for w in matching],
+            )
+            for run_id in {run_id for run_id, _, _ in matched} if wake else ():
+                await self.wake(run_id, tenant=tenant)
+        return len(matched), False
 
     async def operation(self, run_id: str, request_id: str) -> asyncpg.Record:
         """What became of a control: (status, code, message, result)."""

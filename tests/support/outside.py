@@ -50,7 +50,7 @@ class Outside:
             return 0, True
         matched = sum(self._receive(ref, attempt, event, event.time) for ref, attempt in self.waits)
         if matched or keep_until is not None:
-            self.events[name] = Published(event=event, keep_until=keep_until)
+            self.events[name] = Published(event=event, keep_until=None if matched else keep_until)
         return matched, False
 
     def _receive(self, ref: str, attempt: int, event: External, at: datetime) -> bool:

@@ -24,7 +24,17 @@ from ductord.engine.limits import LIMITS
 from ductord.model import control as controls
 from ductord.model import events, jsonvalue
 from ductord.model.control import Control
-from ductord.model.enums import CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind
+from ductord.model.effects import Subscription
+from ductord.model.enums import (
+    CheckpointStatus,
+    OperationStatus,
+    Outcome,
+    SignalStatus,
+    SignalVerb,
+    TaskKind,
+    TimerKind,
+)
+from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest
 from tests.support.books import TENANT, Books
 from tests.support.world import (
@@ -34,8 +44,10 @@ from tests.support.world import (
     START,
     Born,
     Failure,
+    Listening,
     OpenTask,
     Settled,
+    SettledSignal,
     Snapshot,
     Success,
     Task,
@@ -73,6 +85,7 @@ class PostgresWorld:
         self._polls = 0
         self._controls = 0
         self._told: set[tuple[str, str]] = set()
+        self._heard: set[tuple[str, str]] = set()
         self._keys: dict[tuple[str, str, int], LeaseKey] = {}
         self._living: set[tuple[str, str, int]] = set()
 
@@ -113,6 +126,36 @@ class PostgresWorld:
             )
             for row in new
         ]
+
+    async def signal(self, signal: Signal, payload: Any) -> str:
+        known = "select exists (select from eec_workflow_signal where run_id = $1 and request_id = $2)"
+        over = "select exists (select from eec_workflow_run where run_id = $1 and end_time is not null)"
+        if not await self._owner.fetchval(known, self._run_id, signal.request_id) and await self._owner.fetchval(
+            over, self._run_id
+        ):
+            return "RUN_TERMINAL"
+        await self._books.signal(self._run_id, signal, payload)
+        return "ok"
+
+    async def settled_signals(self) -> list[SettledSignal]:
+        rows = await self._owner.fetch(
+            "select request_id, status, outcome_message from eec_workflow_signal where run_id = $1 and status <> 'kept' order by number",
+            self._run_id,
+        )
+        new = [row for row in rows if (self._run_id, row["request_id"]) not in self._heard]
+        self._heard.update((self._run_id, row["request_id"]) for row in new)
+        return [
+            SettledSignal(
+                request_id=row["request_id"], status=SignalStatus(row["status"]), message=row["outcome_message"]
+            )
+            for row in new
+        ]
+
+    async def publish(self, name: str, key: str, event_id: str, payload: Any, ttl_ms: int) -> tuple[int, bool]:
+        event = External(
+            event_name=name, event_id=event_id, correlation_key=key, payload=payload, time=await self.now()
+        )
+        return await self._books.publish_event(event, ttl=timedelta(milliseconds=ttl_ms))
 
     async def follow(self) -> None:
         born = (await self._born())[-1]
@@ -264,7 +307,49 @@ class PostgresWorld:
             has_result=row is not None and (row["result"] is not None or refs is not None),
             result=result,
             born=await self._born(),
+            listening=await self._listening(),
+            kept=await self._kept(),
+            receipts=await self._receipts(),
         )
+
+    async def _listening(self) -> tuple[Listening, ...]:
+        rows = await self._owner.fetch(
+            "select step_ref, attempt, requirement, event_name, correlation_key, any_key, filter from eec_workflow_wait"
+            " where run_id = $1 and close_time is null order by step_ref, attempt, requirement",
+            self._run_id,
+        )
+        fields = Subscription.__struct_fields__
+        return tuple(
+            Listening(
+                step_ref=row["step_ref"],
+                attempt=row["attempt"],
+                pattern=Subscription(**{name: row[name] for name in fields}),
+            )
+            for row in rows
+        )
+
+    async def _kept(self) -> tuple[Signal, ...]:
+        rows = await self._owner.fetch(
+            "select request_id, verb, step_ref, create_time from eec_workflow_signal where run_id = $1 and status = 'kept' order by number",
+            self._run_id,
+        )
+        return tuple(
+            Signal(
+                request_id=row["request_id"],
+                verb=SignalVerb(row["verb"]),
+                step_ref=row["step_ref"],
+                create_time=row["create_time"],
+            )
+            for row in rows
+        )
+
+    async def _receipts(self) -> dict[str, int]:
+        rows = await self._owner.fetch(
+            "select step_ref, count(*)::int as receipts from eec_workflow_receipt where run_id = $1 and applied_time is null"
+            " group by step_ref order by step_ref",
+            self._run_id,
+        )
+        return {row["step_ref"]: row["receipts"] for row in rows}
 
     async def _open_tasks(self) -> tuple[OpenTask, ...]:
         rows = await self._owner.fetch(

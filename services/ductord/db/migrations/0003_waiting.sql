@@ -42,6 +42,12 @@ create table eec_workflow_wait (
 );
 create index eec_workflow_wait_match on eec_workflow_wait (tenant_id, event_name, correlation_key) where close_time is null;
 
+-- What publishing and listening serialise on where an event is kept for waits to come: else a wait that opens and an event that is kept could miss each other. Whoever
+-- keeps an event takes the locks of its key and of any key (null), shared, before it looks for waits; whoever opens a wait takes that of its pattern, exclusive, before
+-- it looks for kept events.
+create function eec_event_lock_key(tenant_id text, event_name text, correlation_key text) returns bigint language sql immutable parallel safe as
+$$ select ('x' || left(encode(sha256(convert_to('ductor.event:' || tenant_id || chr(1) || event_name || coalesce(chr(1) || correlation_key, ''), 'UTF8')), 'hex'), 16))::bit(64)::bigint $$;
+
 -- External events that did something or are kept: published once (ruling E3). The payload is stored here and nowhere else.
 create table eec_workflow_event (
     tenant_id       text not null,
