@@ -53,9 +53,8 @@ grant insert on eec_workflow_wakeup, eec_workflow_audit to ductor_run_control;  
 
 -- signals: brings word from outside. A row lock on a wait keeps it open until the receipt is written; row locks need UPDATE on some column.
 grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run to ductor_signals;
-grant select, insert on eec_workflow_signal, eec_workflow_receipt to ductor_signals;
+grant select, insert on eec_workflow_signal, eec_workflow_event, eec_workflow_receipt to ductor_signals;
 grant select, update (open_time) on eec_workflow_wait to ductor_signals;
-grant select, insert, update (matched) on eec_workflow_event to ductor_signals;
 grant insert on eec_workflow_wakeup to ductor_signals;
 
 -- reads: looks, never touches. A wake-up of a run that has no state yet is what makes a run `pending`.

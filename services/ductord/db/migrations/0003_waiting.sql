@@ -48,7 +48,8 @@ create index eec_workflow_wait_match on eec_workflow_wait (tenant_id, event_name
 create function eec_event_lock_key(tenant_id text, event_name text, correlation_key text) returns bigint language sql immutable parallel safe as
 $$ select ('x' || left(encode(sha256(convert_to('ductor.event:' || tenant_id || chr(1) || event_name || coalesce(chr(1) || correlation_key, ''), 'UTF8')), 'hex'), 16))::bit(64)::bigint $$;
 
--- External events that did something or are kept: published once (ruling E3). The payload is stored here and nowhere else.
+-- External events that did something or are kept (ruling E3). The payload is stored here and nowhere else. An id dedupes until `dedupe_until`: after that it
+-- names another event, while a wait may still hold the first, so the time of publishing is part of the key.
 create table eec_workflow_event (
     tenant_id       text not null,
     event_name      text not null,
@@ -59,7 +60,7 @@ create table eec_workflow_event (
     keep_until      timestamptz,                      -- for waits to come
     dedupe_until    timestamptz not null,
     matched         int not null default 0,
-    primary key (tenant_id, event_name, event_id)
+    primary key (tenant_id, event_name, event_id, publish_time)
 );
 create index eec_workflow_event_kept on eec_workflow_event (tenant_id, event_name, correlation_key, publish_time) where keep_until is not null;
 create index eec_workflow_event_expiry on eec_workflow_event (dedupe_until);
@@ -78,3 +79,10 @@ create table eec_workflow_receipt (
     primary key (tenant_id, run_id, step_ref, attempt, event_name, event_id, requirement)
 );
 create index eec_workflow_receipt_new on eec_workflow_receipt (tenant_id, run_id) where applied_time is null;
+
+-- Publishing an event that may be kept and registering a wait exclude each other per key, so that neither misses the other (ruling E3). Whoever keeps takes the
+-- key's lock exclusively, whoever registers shared. With a null key it is the lock of the name, for waits that take any key: there whoever registers takes it
+-- exclusively, whoever keeps shared. The name's lock comes before the key's, both before the rows of waits; and what is looked for under a lock is looked for
+-- by a later statement than the one that took it.
+create function eec_event_lock_key(tenant_id text, event_name text, correlation_key text) returns bigint language sql immutable parallel safe as
+$$ select ('x' || left(encode(sha256(convert_to('ductor.key:' || json_build_array(tenant_id, event_name, correlation_key)::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint $$;
