@@ -79,10 +79,3 @@ create table eec_workflow_receipt (
     primary key (tenant_id, run_id, step_ref, attempt, event_name, event_id, requirement)
 );
 create index eec_workflow_receipt_new on eec_workflow_receipt (tenant_id, run_id) where applied_time is null;
-
--- Publishing an event that may be kept and registering a wait exclude each other per key, so that neither misses the other (ruling E3). Whoever keeps takes the
--- key's lock exclusively, whoever registers shared. With a null key it is the lock of the name, for waits that take any key: there whoever registers takes it
--- exclusively, whoever keeps shared. The name's lock comes before the key's, both before the rows of waits; and what is looked for under a lock is looked for
--- by a later statement than the one that took it.
-create function eec_event_lock_key(tenant_id text, event_name text, correlation_key text) returns bigint language sql immutable parallel safe as
-$$ select ('x' || left(encode(sha256(convert_to('ductor.key:' || json_build_array(tenant_id, event_name, correlation_key)::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint $$;
