@@ -74,8 +74,9 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
             if tick.lacking:
                 return tick.lacking
             _launch(tick)
-            # A step that was parked just now may find its word from outside waiting for it (E1).
-            if not signals.deliver(tick):
+            # A step that was parked just now may find its word from outside waiting for it (E1), and another may see what it waits for in the run.
+            told = signals.deliver(tick)
+            if not (signals.look(tick) or told):
                 break
         if tick.lacking:
             return tick.lacking

@@ -13,6 +13,8 @@ RUN_TIMEOUT = "run_timeout"
 HISTORY_LIMIT = "history_limit"
 PAYLOAD_INVALID = "payload_invalid"
 PAYLOAD_TOO_LARGE = "payload_too_large"
+WAIT_INVALID = "wait_invalid"
+WAIT_TIMEOUT = "wait_timeout"
 
 _BY_OUTCOME = {
     Outcome.FAILED: Fault(code="UNKNOWN", message="the worker gave no reason"),

@@ -15,10 +15,11 @@ class Graph:
 
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
-    and outgoing conditions. `targets`: per step, the target of every outgoing edge.
+    and outgoing conditions. `targets`: per step, the target of every outgoing edge. `looks`: the steps that look
+    at the run while they wait.
     """
 
-    __slots__ = ("checkpoint_index", "checkpoints", "exit_reads", "index", "leaves", "start_reads", "targets")
+    __slots__ = ("checkpoint_index", "checkpoints", "exit_reads", "index", "leaves", "looks", "start_reads", "targets")
 
     def __init__(self, manifest: Manifest) -> None:
         self.index = {step.ref: i for i, step in enumerate(manifest.steps)}
@@ -31,6 +32,7 @@ class Graph:
         self.checkpoints = tuple(tuple(numbers) for numbers in naming)
         self.start_reads = tuple(_start_reads(step) for step in manifest.steps)
         self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
+        self.looks = tuple(i for i, step in enumerate(manifest.steps) if step.wait is not None)
         self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)
 
     def downstream(self, roots: Iterable[int]) -> set[int]:

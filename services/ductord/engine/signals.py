@@ -59,6 +59,17 @@ def deliver(tick: Tick) -> bool:
     return len(tick.events) > ended
 
 
+def look(tick: Tick) -> bool:
+    """Let nodes look that wait for something about the run, which has changed in this tick; whether one ended by it, so that the tick has to go on."""
+    before = len(tick.events)
+    for index in tick.graph.looks if tick.events else ():
+        if tick.work.nodes[index].status is NodeStatus.WAITING and not tick.holds(tick.manifest.steps[index].ref):
+            look = kind_of(tick, index).look
+            if look is not None:
+                look(tick, index)
+    return len(tick.events) > before
+
+
 def let_go(tick: Tick) -> None:
     """Apply what was held for nodes that nothing holds any more (C2)."""
     for signal in tick.inbox.signals:

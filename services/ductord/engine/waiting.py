@@ -39,13 +39,20 @@ def changed(tick: Tick, index: int, waiting: Waiting) -> None:
 
 
 def leave(tick: Tick, index: int) -> None:
-    """Remove the timers and subscriptions of the node's wait."""
+    """Remove the timers and subscriptions of the node's wait. Those that were to be made in this very tick are not made."""
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
     waiting = _waiting(tick, index)
+    kinds = (TimerKind.WAIT, TimerKind.WAIT_TIMEOUT)
+    opened = [
+        e for e in tick.effects if isinstance(e, OpenWait) and (e.step_ref, e.attempt) == (step.ref, node.attempt)
+    ]
+    timers = [e for e in tick.effects if isinstance(e, SetTimer) and e.step_ref == step.ref and e.kind in kinds]
+    if opened or timers:
+        tick.effects = [e for e in tick.effects if e not in opened and e not in timers]
     for kind, due_time in ((TimerKind.WAIT, waiting.due_time), (TimerKind.WAIT_TIMEOUT, waiting.timeout_time)):
         if due_time is not None:
             tick.do(ClearTimers(step_ref=step.ref, kind=kind))
-    if waiting.event_name or step.event_set is not None:
+    if (waiting.event_name or step.event_set is not None) and not opened:
         tick.do(CloseWait(step_ref=step.ref, attempt=node.attempt))
 
 

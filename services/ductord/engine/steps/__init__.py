@@ -5,13 +5,14 @@ A type that is not in SUPPORTED is refused at publish with `STEP_TYPE_NOT_SUPPOR
 
 from collections.abc import Mapping
 
-from ductord.engine.steps import action
+from ductord.engine.steps import action, wait
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
 from ductord.model.enums import StepType
 
 SUPPORTED: Mapping[StepType, StepKind] = {
     StepType.ACTION: action.KIND,
+    StepType.WAIT: wait.KIND,
 }
 
 
