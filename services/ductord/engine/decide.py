@@ -73,13 +73,15 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
                 joins.settle(tick)
             if tick.lacking:
                 return tick.lacking
-            _launch(tick)
-            # A step that was parked just now may find its word from outside waiting for it (E1), and another may see what it waits for in the run.
+            _launch(tick, parking=True)
+            # A step that was parked just now may find its word from outside waiting for it (E1), and another may see what it waits for in the run. Either may
+            # fail by it and stop the run, so nothing is handed to workers before.
             told = signals.deliver(tick)
             if not (signals.look(tick) or told):
                 break
         if tick.lacking:
             return tick.lacking
+        _launch(tick, parking=False)
         continuing.tell_length(tick)
         checkpoints.judge(tick)
         ending.close(tick)
@@ -186,9 +188,9 @@ def _total_timeout(tick: Tick, timer: TimerDue) -> None:
     exits.fail(tick, index, Fault(code=faults.TOTAL_TIMEOUT, message=storable_text(message)))
 
 
-def _launch(tick: Tick) -> None:
-    """Make the attempts that this tick decided on, in Kahn order."""
-    for index in sorted(tick.ready):
+def _launch(tick: Tick, *, parking: bool) -> None:
+    """Make the attempts that this tick decided on, in Kahn order; or park the nodes that it found ready to wait."""
+    for index in sorted(index for index in tick.ready if kind_of(tick, index).parks is parking):
         ready = tick.ready.pop(index)
         if isinstance(ready, First):
             kind_of(tick, index).start(tick, index, ready.prepared)

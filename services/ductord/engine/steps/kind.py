@@ -49,3 +49,8 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     on_signal: Callable[[Tick, int, Signal], None] | None = None
     on_receipts: Callable[[Tick, int, Sequence[Receipt]], None] | None = None
     look: Callable[[Tick, int], None] | None = None
+
+    @property
+    def parks(self) -> bool:
+        """Whether the step waits for the outside world: its `start` parks the node, and has nothing that a worker could be told to do."""
+        return self.on_timer is not None
