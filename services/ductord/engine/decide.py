@@ -63,7 +63,7 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         if tick.lacking:
             return tick.lacking
         controls.apply(tick)
-        out_of_time = _held_timers(tick) or out_of_time
+        out_of_time = signals.let_go(tick, _timer) or out_of_time
     if tick.open:
         if out_of_time:
             stopping.on_run_timeout(tick)
@@ -138,13 +138,6 @@ def _judge(tick: Tick, report: AttemptReport) -> None:
         saga.judge(tick, report)
     else:
         reports.judge(tick, report)
-
-
-def _held_timers(tick: Tick) -> bool:
-    """What a pause held is applied once nothing holds it any more (C2); True if the run's own time is over."""
-    held, tick.held = tick.held, []
-    over = [_timer(tick, timer) for timer in held]
-    return any(over)
 
 
 def _timer(tick: Tick, timer: TimerDue) -> bool:

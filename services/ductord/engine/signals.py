@@ -5,7 +5,6 @@ parked is kept until it does. What word means for a type of step is asked of its
 """
 
 from collections.abc import Callable
-from itertools import groupby
 
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
@@ -70,13 +69,20 @@ def look(tick: Tick) -> bool:
     return len(tick.events) > before
 
 
-def let_go(tick: Tick) -> None:
-    """Apply what was held for nodes that nothing holds any more (C2)."""
-    for signal in tick.inbox.signals:
-        _tell(tick, signal)
-    of = sorted(tick.inbox.receipts, key=lambda r: (r.step_ref, r.attempt))
-    for _, receipts in groupby(of, key=lambda r: (r.step_ref, r.attempt)):
-        _receive(tick, list(receipts))
+def let_go(tick: Tick, timer: Callable[[Tick, TimerDue], bool]) -> bool:
+    """Apply what was held for nodes that nothing holds any more, in order of time as ever (C2, TC-10). True if the run's own time is over."""
+    held, tick.held = tick.held, []
+    known: list[Fact] = [*held, *tick.inbox.signals, *(r for r in tick.inbox.receipts if not taken(tick, r))]
+    out_of_time = False
+    for fact in sorted(known, key=_moment):
+        match fact:
+            case TimerDue():
+                out_of_time = timer(tick, fact) or out_of_time
+            case Signal():
+                _tell(tick, fact)
+            case Receipt():
+                _receive(tick, [fact])
+    return out_of_time
 
 
 def _moment(fact: Fact) -> tuple[object, int]:
@@ -108,6 +114,15 @@ def _tell(tick: Tick, signal: Signal) -> None:
 def settled(tick: Tick, signal: Signal) -> bool:
     """Whether the signal has been settled in this tick."""
     return any(isinstance(e, SettleSignal) and e.request_id == signal.request_id for e in tick.effects)
+
+
+def taken(tick: Tick, receipt: Receipt) -> bool:
+    """Whether the receipt has been applied in this tick."""
+    wait = (receipt.step_ref, receipt.attempt)
+    return any(
+        isinstance(e, TakeReceipts) and (e.step_ref, e.attempt) == wait and receipt.event_id in e.event_ids
+        for e in tick.effects
+    )
 
 
 def _receive(tick: Tick, receipts: list[Receipt]) -> None:
