@@ -5,6 +5,7 @@ Other processes write these rows too. What a tick ends without a report is looke
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import asyncpg
@@ -17,6 +18,7 @@ from ductord.model.effects import (
     CloseLate,
     HoldTasks,
     QueueTask,
+    RecordOutput,
     ReleaseTasks,
     RequestCancel,
 )
@@ -57,7 +59,7 @@ async def contested(connection: asyncpg.Connection, decided: list[Decided], unhe
 async def write_attempts(
     connection: asyncpg.Connection, kept: list[Decided], of: Effects, unheard: Pairs, now: datetime
 ) -> None:
-    """All effects about attempts, in this order: verdicts, requests to stop, releases, holds, new tasks."""
+    """All effects about attempts, in this order: verdicts, requests to stop, releases, holds, outputs that nobody worked for, new tasks."""
     closes = of.get(CloseAttempt, []) + [pair for d in kept for pair in _ignored(d)]
     closes.sort(key=_place)
     if closes:
@@ -75,6 +77,8 @@ async def write_attempts(
         )
     if holds := of.get(HoldTasks):
         await connection.execute(SQL["hold_tasks"], *ids(holds), [e.step_ref for _, e in holds])
+    if outputs := of.get(RecordOutput):
+        await _insert_outputs(connection, outputs, now)
     tasks = of.get(QueueTask, [])
     if first := [(d, e) for d, e in tasks if e.retry_of is None]:
         await _insert_first(connection, first, now)
@@ -117,6 +121,26 @@ async def _insert_retries(
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
         [e.held for _, e in tasks],
+        now,
+    )
+
+
+async def _insert_outputs(
+    connection: asyncpg.Connection, outputs: list[tuple[Decided, RecordOutput]], now: datetime
+) -> None:
+    texts = [e.output_json.encode() for _, e in outputs]
+    await connection.execute(
+        SQL["insert_outputs"],
+        *ids(outputs),
+        [e.step_ref for _, e in outputs],
+        [e.attempt for _, e in outputs],
+        [d.loaded.known.start.tier for d, _ in outputs],
+        [e.action for _, e in outputs],
+        [e.begin_time for _, e in outputs],
+        [d.traceparent for d, _ in outputs],
+        [e.output_json for _, e in outputs],
+        [len(text) for text in texts],
+        [sha256(text).hexdigest()[:16] for text in texts],
         now,
     )
 

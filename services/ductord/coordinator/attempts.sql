@@ -97,3 +97,12 @@ set due_time = case when a.lease_secret is null then greatest(a.held_due_time, $
 from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) as x(tenant_id, run_id, step_ref, still_held)
 where a.tenant_id = x.tenant_id and a.run_id = x.run_id and x.step_ref in ('', a.step_ref) and a.kind in ('step', 'item') and a.status = 'open'
   and a.report_time is null and a.held_due_time is not null and not (x.still_held::jsonb ? a.step_ref);
+
+-- name: insert_outputs
+-- The output of a step that nobody worked for: the row of an attempt that is born a success, leased by nobody, so that an output lives where every output lives.
+insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, attempt, tier, queue, action, input, idempotency_key, due_time, traceparent, create_time,
+                                       status, end_time, start_time, outcome, report_time, output, output_size, output_hash)
+select x.tenant_id, x.run_id, x.step_ref, x.attempt, x.tier, '', x.action, 'null', '', x.begin_time, x.traceparent, $12::timestamptz, 'succeeded',
+       $12::timestamptz, x.begin_time, 'succeeded', $12::timestamptz, x.output::json, x.output_size, x.output_hash
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[], $7::timestamptz[], $8::text[], $9::text[], $10::int[], $11::text[])
+     as x(tenant_id, run_id, step_ref, attempt, tier, action, begin_time, traceparent, output, output_size, output_hash);

@@ -1,7 +1,7 @@
 """The commit: a batch of decisions as a handful of statements, all hanging on the versioned update of the runs.
 
-Order is the lock order: attempts that others may be writing, runs by id, history, attempts, timers, records. A run that is not in the update's RETURNING lost
-the race; nothing of it is written. Payloads go in as text that was checked at the door.
+Order is the lock order: attempts and waits that others may be writing, runs by id, history, attempts, waits, timers, records. A run that is not in the update's
+RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import orjson
 
+from ductord.coordinator import waits
 from ductord.coordinator.attempts import Pairs, contested, write_attempts
 from ductord.coordinator.births import adopt, start_runs
 from ductord.coordinator.decided import Decided, Effects, by_class, ids, unreported
@@ -38,6 +39,7 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
     decided = sorted(decided, key=lambda d: d.key)
     unheard = [(d, effect) for d in decided for effect in unreported(d.loaded, d.decision.effects)]
     lost = await contested(connection, decided, unheard)
+    lost |= await waits.contested(connection, [d for d in decided if d.key[1] not in lost])
     changed = [d for d in decided if d.decision.events and d.key[1] not in lost]
     won = await _write_runs(connection, changed, now)
     lost |= {d.key[1] for d in changed} - won
@@ -136,6 +138,7 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], un
     of = by_class(kept)
     await adopt(connection, of, now)
     await write_attempts(connection, kept, of, unheard, now)
+    await waits.write_waits(connection, of, now)
     await _write_timers(connection, of)
     await _write_checkpoints(connection, of, now)
     born = await start_runs(connection, of, now)

@@ -7,7 +7,7 @@ import msgspec
 
 from ductord.coordinator.loaded import Loaded
 from ductord.model.decision import Decision
-from ductord.model.effects import CloseAttempt, Effect, ForwardControl, QueueTask, SettleControl
+from ductord.model.effects import CloseAttempt, Effect, ForwardControl, QueueTask, SettleControl, TakeReceipts
 from ductord.model.enums import RunStatus
 from ductord.model.events import RunEnded
 
@@ -37,8 +37,10 @@ class Decided(msgspec.Struct, kw_only=True):
 
     @property
     def unfinished(self) -> bool:
-        """True when the run has to be looked at again at once: it has controls that this tick was not shown, or that it left although it changed the run. (A
-        run that is about to go on as a successor keeps some until its end, C6.)"""
+        """True when the run has to be looked at again at once: it has received more than this tick was shown, or it has controls that this tick was not
+        shown, or that it left although it changed the run. (A run that is about to go on as a successor keeps some until its end, C6.)"""
+        if self.loaded.crowded and any(isinstance(effect, TakeReceipts) for effect in self.decision.effects):
+            return True
         controls, run = self.loaded.inbox.controls, self.decision.run
         if not controls or run is None:
             return self.loaded.more

@@ -1,7 +1,7 @@
 """Facts: what reached runs between two ticks, loaded for a whole batch at once. Reads only, and judges nothing.
 
-Reports and timers are looked for at every tick, by probes of small indexes. Controls and late successes are rare: whether a run has any came along with its
-row. Which attempts a worker has taken is asked for only where a tick may end attempts that nobody has reported on.
+Reports and timers are looked for at every tick, by probes of small indexes. Controls and late successes are rare, as is word from outside: whether a run has
+any came along with its row. Which attempts a worker has taken is asked for only where a tick may end attempts that nobody has reported on.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from ductord.db.queries import Queries
 from ductord.model import control as controls
 from ductord.model.control import Control
 from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
-from ductord.model.inbox import AttemptReport, LateSuccess, TimerDue
+from ductord.model.inbox import AttemptReport, LateSuccess, Receipt, Signal, TimerDue
 from ductord.model.run import Fault, OutputRef
 
 SQL = Queries("ductord.coordinator", "facts.sql")
@@ -33,32 +33,36 @@ Keys = tuple[list[str], list[str]]
 
 class Facts(msgspec.Struct, kw_only=True):
     """What reached one run. `reports` with the values of their outputs; UNSET where it is large: `decide` names it if an expression reads it. `more`: it has
-    more controls than a tick is shown."""
+    more controls than a tick is shown. `crowded`: it has received more events than that."""
 
     reports: list[tuple[AttemptReport, Any]] = []
     timers: list[TimerDue] = []
     controls: list[Control] = []
     lates: list[LateSuccess] = []
+    signals: list[Signal] = []
+    receipts: list[Receipt] = []
     more: bool = False
+    crowded: bool = False
+
+
+def no_facts() -> Facts:
+    """Of a run that nothing has reached yet, to be added to."""
+    return Facts(reports=[], timers=[], controls=[], lates=[], signals=[], receipts=[])
 
 
 async def load_facts(
-    connection: asyncpg.Connection,
-    keys: Keys,
-    controlled: Sequence[asyncpg.Record],
-    late: Sequence[asyncpg.Record],
-    now: datetime,
+    connection: asyncpg.Connection, keys: Keys, rows: Sequence[asyncpg.Record], now: datetime
 ) -> dict[str, Facts]:
-    """The facts of all runs, by run id. `controlled`, `late`: the rows of those that have controls, or late successes."""
-    facts: dict[str, Facts] = defaultdict(lambda: Facts(reports=[], timers=[], controls=[], lates=[]))
+    """The reports, timers, controls and late successes of all runs, by run id. `rows`: of the runs, which say what each has of what is rare."""
+    facts: dict[str, Facts] = defaultdict(no_facts)
     for row in await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES):
         facts[row["run_id"]].reports.append(_report(row))
     for row in await connection.fetch(SQL["load_timers"], *keys, now):
         facts[row["run_id"]].timers.append(_timer(row))
-    if controlled:
-        await _controls(connection, _keys(controlled), facts)
-    if late:
-        for row in await connection.fetch(SQL["load_lates"], *_keys(late)):
+    if controlled := [row for row in rows if row["controlled"]]:
+        await _controls(connection, keys_of(controlled), facts)
+    if late := [row for row in rows if row["late"]]:
+        for row in await connection.fetch(SQL["load_lates"], *keys_of(late)):
             facts[row["run_id"]].lates.append(_late(row))
     return facts
 
@@ -71,7 +75,8 @@ async def load_started(connection: asyncpg.Connection, keys: Keys) -> dict[str, 
     return {run_id: frozenset(refs) for run_id, refs in started.items()}
 
 
-def _keys(rows: Sequence[asyncpg.Record]) -> Keys:
+def keys_of(rows: Sequence[asyncpg.Record]) -> Keys:
+    """The runs of these rows."""
     return [row["tenant_id"] for row in rows], [row["run_id"] for row in rows]
 
 

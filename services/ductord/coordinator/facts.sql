@@ -58,6 +58,42 @@ cross join lateral (
 ) a
 order by a.stale_time, a.step_ref, a.item_index, a.attempt;
 
+-- name: load_signals
+-- Signals that no step has consumed, in the order in which they came (E1), no more of a run than $3: the door lets no more in. Their payloads stay where they are.
+select g.tenant_id, g.run_id::text, g.request_id, g.verb, g.step_ref, g.create_time, g.actor, g.approver_id, g.groups, g.comment, g.case_status
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+cross join lateral (
+    select * from eec_workflow_signal s
+    where s.tenant_id = c.tenant_id and s.run_id = c.run_id and s.status = 'kept' order by s.create_time, s.number limit $3::int offset 0
+) g
+order by g.create_time, g.number;
+
+-- name: load_receipts
+-- External events that open waits have received and no tick has applied (E3), oldest first, no more of a run than $3: what is left waits for the next tick.
+select r.tenant_id, r.run_id::text, r.step_ref, r.attempt, r.event_name, r.event_id, r.requirement, r.receive_time, r.number = $3::int as last
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+cross join lateral (
+    select *, row_number() over (order by n.receive_time, n.event_id, n.event_name, n.requirement, n.step_ref) as number
+    from eec_workflow_receipt n
+    where n.tenant_id = c.tenant_id and n.run_id = c.run_id and n.applied_time is null
+    order by n.receive_time, n.event_id, n.event_name, n.requirement, n.step_ref limit $3::int offset 0
+) r
+order by r.receive_time, r.event_id, r.event_name, r.requirement, r.step_ref;
+
+-- name: load_signal_payloads
+select c.run_id::text, c.request_id, s.payload
+from unnest($1::text[], $2::uuid[], $3::text[]) as c(tenant_id, run_id, request_id)
+cross join lateral (
+    select payload::text from eec_workflow_signal g where g.tenant_id = c.tenant_id and g.run_id = c.run_id and g.request_id = c.request_id offset 0
+) s;
+
+-- name: load_event_payloads
+select c.tenant_id, c.event_name, c.event_id, e.payload
+from unnest($1::text[], $2::text[], $3::text[]) as c(tenant_id, event_name, event_id)
+cross join lateral (
+    select payload::text from eec_workflow_event p where p.tenant_id = c.tenant_id and p.event_name = c.event_name and p.event_id = c.event_id offset 0
+) e;
+
 -- name: load_started
 -- Steps whose open attempt a worker has taken. Not locked: the commit looks again (`lock_attempts`).
 select c.run_id::text, a.step_ref

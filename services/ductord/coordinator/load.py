@@ -1,7 +1,7 @@
 """Loading: from claimed wake-ups to the inbox of every run, in a fixed number of statements whatever the number of runs.
 
-Reads only. A run whose version this build does not understand is left out and named in `Batch.foreign`. What is rare (controls, late successes, large payloads,
-a reset run's first tick) costs a statement only in the ticks that have it.
+Reads only. A run whose version this build does not understand is left out and named in `Batch.foreign`. What is rare (controls, late successes, word from
+outside, large payloads, a reset run's first tick) costs a statement only in the ticks that have it.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from ductord.coordinator import histories, starts
+from ductord.coordinator import histories, outside, starts
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
-from ductord.coordinator.facts import Facts, Keys, load_facts, load_started
+from ductord.coordinator.facts import Facts, Keys, keys_of, load_facts, load_started
 from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.starts import SQL
 from ductord.engine.graph import graph_of
@@ -38,9 +38,11 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
         [known is not None for known in cached],
         LARGE_BYTES,
     )
-    facts = await load_facts(
-        connection, keys, [row for row in rows if row["controlled"]], [row for row in rows if row["late"]], now
-    )
+    facts = await load_facts(connection, keys, rows, now)
+    if signalled := [row for row in rows if row["signalled"]]:
+        await outside.load_signals(connection, keys_of(signalled), facts)
+    if received := [row for row in rows if row["received"]]:
+        await outside.load_receipts(connection, keys_of(received), facts)
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
@@ -95,6 +97,7 @@ def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, f
         inbox=Inbox(start=known.start),
         quarantined=row["quarantine_ticks"] is not None,
         more=facts.more,
+        crowded=facts.crowded,
     )
     if isinstance(compiled, Exception):
         loaded.error = compiled
@@ -112,6 +115,8 @@ def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, f
         outputs=_outputs(known, compiled, facts),
         controls=tuple(facts.controls),
         lates=tuple(facts.lates),
+        signals=tuple(facts.signals),
+        receipts=tuple(facts.receipts),
     )
     return loaded
 

@@ -10,7 +10,7 @@ from ductord.model.inbox import Inbox
 
 class Loaded(msgspec.Struct, kw_only=True):
     """One claimed run: everything that `decide` takes. `error` is set instead where the stored state cannot be read. `looked`: the inbox says which attempts
-    have been taken (`started`). `more`: it has more controls than this tick is shown."""
+    have been taken (`started`). `more`: it has more controls than this tick is shown; `crowded`: it has received more events than that."""
 
     known: Known
     compiled: Compiled | None = None
@@ -18,6 +18,7 @@ class Loaded(msgspec.Struct, kw_only=True):
     quarantined: bool = False
     looked: bool = False
     more: bool = False
+    crowded: bool = False
     error: Exception | None = None
 
 

@@ -1,4 +1,5 @@
-"""The commit's part about records: what became of controls, the compensation ledger, the audit trail (rulings C1, C7, C8)."""
+"""The commit's part about records: what became of controls and signals, the compensation ledger, the audit trail (rulings C1, C7, C8,
+E1)."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,8 +12,8 @@ import orjson
 from ductord.coordinator.decided import Decided, Effects, ids
 from ductord.db.queries import Queries
 from ductord.engine.graph import graph_of
-from ductord.model.effects import ForwardControl, RecordAudit, RecordInverse, SettleControl
-from ductord.model.enums import CompensationBlock, OperationStatus
+from ductord.model.effects import ForwardControl, MoveSignals, RecordAudit, RecordInverse, SettleControl, SettleSignal
+from ductord.model.enums import CompensationBlock, OperationStatus, SignalStatus
 from ductord.model.ids import derived
 from ductord.model.manifest import Manifest
 from ductord.model.run import Inverse
@@ -33,7 +34,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def write_records(connection: asyncpg.Connection, of: Effects, now: datetime) -> None:
-    """Settle and forward controls, and write the ledger and the trail."""
+    """Settle and forward controls and signals, and write the ledger and the trail."""
     settles = list(of.get(SettleControl, ()))
     if forwards := of.get(ForwardControl):
         await connection.execute(
@@ -55,6 +56,7 @@ async def write_records(connection: asyncpg.Connection, of: Effects, now: dateti
             [orjson.dumps(e.result).decode() for _, e in settles],
             now,
         )
+    await _write_signals(connection, of, now)
     lines = [_audit_line(d, e) for d, e in of.get(RecordAudit, ())]
     if inverses := list(_last(of.get(RecordInverse, ()))):
         await _write_ledger(connection, inverses, now)
@@ -68,6 +70,32 @@ async def write_records(connection: asyncpg.Connection, of: Effects, now: dateti
             [f"run:{line.run_id}" for line in lines],
             ["" for _ in lines],
             [orjson.dumps(line.detail).decode() for line in lines],
+            now,
+        )
+
+
+async def _write_signals(connection: asyncpg.Connection, of: Effects, now: datetime) -> None:
+    settles: list[tuple[Decided, SettleSignal]] = list(of.get(SettleSignal, ()))
+    if moves := [(d, e.run_id, request_id) for d, e in of.get(MoveSignals, ()) for request_id in e.request_ids]:
+        await connection.execute(
+            SQL["forward_signals"],
+            *ids((d, None) for d, _, _ in moves),
+            [request_id for _, _, request_id in moves],
+            [run_id for _, run_id, _ in moves],
+        )
+        settles += [
+            (d, SettleSignal(request_id=request_id, status=SignalStatus.APPLIED, message=_FORWARDED))
+            for d, _, request_id in moves
+        ]
+    if settles:
+        await connection.execute(
+            SQL["settle_signals"],
+            *ids(settles),
+            [e.request_id for _, e in settles],
+            [derived("audit", "signal", d.key[1], e.request_id) for d, e in settles],
+            [e.status for _, e in settles],
+            [e.message for _, e in settles],
+            [e.decided for _, e in settles],
             now,
         )
 

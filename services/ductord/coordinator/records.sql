@@ -30,6 +30,38 @@ with forwarded as (
 )
 insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from forwarded;
 
+-- name: settle_signals
+-- What became of signals (E1), and a line in the audit trail for those that decided something ($7), exactly once (C8).
+with settled as (
+    update eec_workflow_signal s
+    set status = x.status, settle_time = $8, outcome_message = x.message
+    from unnest($1::text[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::bool[])
+         as x(tenant_id, run_id, request_id, audit_id, status, message, decided)
+    where s.tenant_id = x.tenant_id and s.run_id = x.run_id and s.request_id = x.request_id and s.status = 'kept'
+    returning s.tenant_id, x.audit_id, s.actor, s.verb, s.run_id, s.comment, s.request_id, s.status, s.step_ref, s.approver_id, s.outcome_message, x.decided
+)
+insert into eec_workflow_audit (tenant_id, audit_id, at, actor, action, target, reason, request_id, outcome, detail)
+select s.tenant_id, s.audit_id, $8, s.actor, s.verb, 'run:' || s.run_id, s.comment, s.request_id, s.status,
+       jsonb_strip_nulls(jsonb_build_object(
+           'step_ref', s.step_ref, 'approver_id', nullif(s.approver_id, ''), 'message', nullif(s.outcome_message, '')))
+from settled s where s.decided
+on conflict do nothing;
+
+-- name: forward_signals
+-- Signals that no step of a run has consumed are its successor's, in their order and under their request ids (C6).
+with forwarded as (
+    insert into eec_workflow_signal (tenant_id, run_id, request_id, verb, step_ref, payload, case_status, actor, approver_id, groups, comment, body_hash,
+                                     call_id, create_time)
+    select s.tenant_id, x.successor_id, s.request_id, s.verb, s.step_ref, s.payload, s.case_status, s.actor, s.approver_id, s.groups, s.comment, s.body_hash,
+           s.call_id, s.create_time
+    from unnest($1::text[], $2::uuid[], $3::text[], $4::uuid[]) as x(tenant_id, run_id, request_id, successor_id)
+    join eec_workflow_signal s on s.tenant_id = x.tenant_id and s.run_id = x.run_id and s.request_id = x.request_id
+    order by s.create_time, s.number
+    on conflict do nothing
+    returning tenant_id, run_id
+)
+insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from forwarded;
+
 -- name: insert_audit
 insert into eec_workflow_audit (tenant_id, audit_id, at, actor, action, target, outcome, detail)
 select x.tenant_id, x.audit_id, $7, 'system', x.action, x.target, x.outcome, x.detail::jsonb

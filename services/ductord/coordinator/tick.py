@@ -9,20 +9,23 @@ import time
 from collections.abc import Sequence
 
 import asyncpg
+import orjson
 from msgspec.structs import replace
 
-from ductord.coordinator.cache import Cache
+from ductord.coordinator.cache import LARGE_BYTES, Cache
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided, unreported
 from ductord.coordinator.load import load, look
 from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.outputs import load_outputs, load_sources
+from ductord.coordinator.outside import load_payloads
 from ductord.coordinator.starts import SQL
 from ductord.coordinator.telling import Told, tell
 from ductord.db.outage import passes
 from ductord.engine.decide import decide
 from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
+from ductord.model.effects import RecordOutput
 from ductord.model.inbox import SourceKey
 from ductord.model.jsonvalue import storable_text
 from ductord.rpc import tracing
@@ -133,6 +136,10 @@ async def _decide_and_commit(
             continue
         if entry.decision.run is not None:
             known.run = entry.decision.run
+        for effect in entry.decision.effects:
+            if isinstance(effect, RecordOutput) and len(effect.output_json) <= LARGE_BYTES:
+                text = effect.output_json
+                known.remember_output(effect.step_ref, effect.attempt, orjson.loads(text), len(text.encode()))
         cache.keep(known)
         ticked.transitions += bool(entry.decision.events)
         ticked.tasks += entry.tasks
@@ -181,10 +188,12 @@ def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
 async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> None:
     outputs = [(x, ref) for x, needs in missing for ref in needs.steps if ref not in x.inbox.outputs]
     sources = [(x, key) for x, needs in missing for key in needs.sources if key not in x.inbox.source_outputs]
-    if not outputs and not sources:
-        raise ValueError("decide asks for outputs that it was given")
+    letters = [(x, names) for x, needs in missing if (names := needs.payloads - x.inbox.payloads.keys())]
+    if not outputs and not sources and not letters:
+        raise ValueError("decide asks for what it was given")
     values = await load_outputs(connection, outputs) if outputs else {}
     undone = await load_sources(connection, sources) if sources else {}
+    payloads = await load_payloads(connection, letters) if letters else {}
     added: dict[str, dict[str, object]] = {}
     for loaded, ref in outputs:
         run_id = loaded.known.start.run_id
@@ -198,6 +207,7 @@ async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Load
             inbox,
             outputs={**inbox.outputs, **added.get(run_id, {})},
             source_outputs={**inbox.source_outputs, **added_sources.get(run_id, {})},
+            payloads={**inbox.payloads, **payloads.get(run_id, {})},
         )
 
 

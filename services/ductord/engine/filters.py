@@ -3,6 +3,7 @@
 Names and correlation keys are compared by the database; what is judged here is the wait's filter, a CEL bool over EVENT and nothing else.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from ductord.engine.expressions import Bindings, ExpressionError, holds, one_decision
@@ -11,6 +12,29 @@ from ductord.model.inbox import External
 
 def passes(source: str, event: External) -> bool:
     """Whether the filter lets the event through; an empty one lets all through. Raises `ExpressionError`: a bad expression concerns its own wait alone."""
+    with one_decision():
+        return _passes(source, event)
+
+
+def lets_through(source: str, event: External) -> bool:
+    """The same, where an expression that fails does not match."""
+    return bool(among(source, (event,)))
+
+
+def among(source: str, events: Iterable[External]) -> list[External]:
+    """Those that the filter lets through. It has one budget for all of them: once that is spent, none of the others matches."""
+    through = []
+    with one_decision():
+        for event in events:
+            try:
+                if _passes(source, event):
+                    through.append(event)
+            except ExpressionError:
+                continue
+    return through
+
+
+def _passes(source: str, event: External) -> bool:
     if not source:
         return True
     bindings = Bindings(
@@ -22,16 +46,7 @@ def passes(source: str, event: External) -> bool:
             "time": _text(event.time),
         }
     )
-    with one_decision():
-        return holds(source, bindings)
-
-
-def lets_through(source: str, event: External) -> bool:
-    """The same, where an expression that fails does not match."""
-    try:
-        return passes(source, event)
-    except ExpressionError:
-        return False
+    return holds(source, bindings)
 
 
 def _text(time: datetime) -> str:

@@ -1,0 +1,111 @@
+"""What the outside world has told runs: signals, receipts of external events, and their payloads where a tick asks for them. Reads only.
+
+Rare: whether a run has any came along with its row. Payloads stay where they are until `decide` names them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import orjson
+
+from ductord.coordinator.facts import SQL, Facts, Keys
+from ductord.coordinator.loaded import Loaded
+from ductord.model.enums import NodeStatus, SignalVerb
+from ductord.model.inbox import Receipt, Signal, receipt_key, signal_key
+
+_SIGNALS = 1_000
+"""Far more than the door lets in for one run (E1)."""
+_RECEIPTS = 10_000
+"""How many events of one run a tick is shown."""
+
+Payloads = dict[str, dict[str, Any]]
+"""By run id and name of the payload."""
+
+_Event = tuple[str, str]  # name, id
+
+
+async def load_signals(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
+    """Add the signals that no step has consumed."""
+    for row in await connection.fetch(SQL["load_signals"], *keys, _SIGNALS):
+        facts[row["run_id"]].signals.append(
+            Signal(
+                request_id=row["request_id"],
+                verb=SignalVerb(row["verb"]),
+                step_ref=row["step_ref"],
+                create_time=row["create_time"],
+                actor=row["actor"],
+                approver_id=row["approver_id"],
+                groups=tuple(row["groups"]),
+                comment=row["comment"],
+                status=row["case_status"],
+            )
+        )
+
+
+async def load_receipts(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
+    """Add the events that were received and not applied."""
+    for row in await connection.fetch(SQL["load_receipts"], *keys, _RECEIPTS):
+        found = facts[row["run_id"]]
+        found.crowded = found.crowded or row["last"]
+        found.receipts.append(
+            Receipt(
+                step_ref=row["step_ref"],
+                attempt=row["attempt"],
+                event_id=row["event_id"],
+                event_name=row["event_name"],
+                time=row["receive_time"],
+                requirement=row["requirement"],
+            )
+        )
+
+
+async def load_payloads(connection: asyncpg.Connection, wanted: Sequence[tuple[Loaded, frozenset[str]]]) -> Payloads:
+    """The payloads of signals and events that ticks ask for by name. One whose row is gone is null."""
+    payloads: Payloads = {loaded.known.start.run_id: dict.fromkeys(names) for loaded, names in wanted}
+    said = [(x, request_id) for x, names in wanted for request_id in _signals(x) if signal_key(request_id) in names]
+    heard = [(x, name, event) for x, names in wanted for name, event in _events(x).items() if name in names]
+    if said:
+        rows = await connection.fetch(
+            SQL["load_signal_payloads"],
+            [loaded.known.start.tenant_id for loaded, _ in said],
+            [loaded.known.start.run_id for loaded, _ in said],
+            [request_id for _, request_id in said],
+        )
+        texts = {(row["run_id"], row["request_id"]): row["payload"] for row in rows}
+        for loaded, request_id in said:
+            run_id = loaded.known.start.run_id
+            payloads[run_id][signal_key(request_id)] = _value(texts.get((run_id, request_id)))
+    if heard:
+        places = list({(loaded.known.start.tenant_id, *event) for loaded, _, event in heard})
+        rows = await connection.fetch(SQL["load_event_payloads"], *map(list, zip(*places, strict=True)))
+        values = {(row["tenant_id"], row["event_name"], row["event_id"]): _value(row["payload"]) for row in rows}
+        for loaded, name, event in heard:
+            start = loaded.known.start
+            payloads[start.run_id][name] = values.get((start.tenant_id, *event))
+    return payloads
+
+
+def _signals(loaded: Loaded) -> set[str]:
+    """The signals whose payloads a tick of this run may ask for: those that it is shown, and those that moved a case which is still open."""
+    nodes = loaded.known.run.nodes if loaded.known.run is not None else ()
+    moved = (request_id for node in nodes if node.waiting is not None for request_id in node.waiting.heard)
+    return {signal.request_id for signal in loaded.inbox.signals}.union(moved)
+
+
+def _events(loaded: Loaded) -> dict[str, _Event]:
+    """The events whose payloads a tick of this run may ask for: those that it is shown, and those that count for a wait already."""
+    events = {receipt.key: (receipt.event_name, receipt.event_id) for receipt in loaded.inbox.receipts}
+    run, compiled = loaded.known.run, loaded.compiled
+    if run is not None and compiled is not None:
+        for step, node in zip(compiled.manifest.steps, run.nodes, strict=True):
+            if node.status is not NodeStatus.WAITING or node.waiting is None:
+                continue
+            for received in node.waiting.received:
+                name = receipt_key(step.ref, node.attempt, received.event_name, received.event_id)
+                events[name] = (received.event_name, received.event_id)
+    return events
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else orjson.loads(text)
