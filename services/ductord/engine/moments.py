@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from importlib.resources import files
+from math import ceil
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -57,7 +58,7 @@ def duration(text: str) -> timedelta:
     )
     if microseconds > LONGEST / timedelta(microseconds=1):
         raise MomentInvalid("is longer than ten years")
-    return timedelta(microseconds=-int(-microseconds // 1))
+    return timedelta(microseconds=ceil(microseconds))
 
 
 def instant(text: str) -> datetime:

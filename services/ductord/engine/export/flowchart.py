@@ -3,7 +3,7 @@
 from typing import Final
 
 from ductord.model.enums import EdgeType, Join
-from ductord.model.manifest import Compensation, Edge, InverseSpec, Manifest, Step
+from ductord.model.manifest import Compensation, Edge, InverseSpec, Manifest, Step, WaitSpec
 
 _MAX_LABEL: Final = 60
 
@@ -20,7 +20,7 @@ def mermaid(manifest: Manifest) -> str:
 
 
 def _label(step: Step) -> str:
-    parts = [_escaped(step.ref), _escaped(step.action.action if step.action is not None else step.type.value)]
+    parts = [_escaped(step.ref), _escaped(_work(step))]
     if step.run_if is not None:
         parts.append(f"if {_escaped(step.run_if.source)}")
     if step.join is Join.ANY:
@@ -28,6 +28,32 @@ def _label(step: Step) -> str:
     if step.compensation is not None:
         parts.append(", ".join(f"{mark} {len(block)}" for mark, block in _marked(step.compensation) if block))
     return "<br/>".join(parts)
+
+
+def _work(step: Step) -> str:
+    """What the step does: its action, or its type and what it waits for."""
+    if step.action is not None:
+        return step.action.action
+    words = [step.type.value.replace("_", " ")]
+    if step.wait is not None:
+        words.append(_awaited(step.wait))
+    elif step.human_loop is not None:
+        words.append(step.human_loop.case_type)
+    elif step.event_set is not None:
+        words.append(", ".join(requirement.name for requirement in step.event_set.requirements))
+    return " ".join(words)
+
+
+def _awaited(wait: WaitSpec) -> str:
+    if wait.duration is not None:
+        return str(wait.duration.tree)
+    if wait.timestamp is not None:
+        return f"until {wait.timestamp.tree}"
+    if wait.cron:
+        return f"until {wait.cron} {wait.timezone}"
+    if wait.until is not None:
+        return f"until {wait.until.source}"
+    return f"for {wait.event.event_name.tree}" if wait.event is not None else f"for {wait.signal}"
 
 
 def _marked(compensation: Compensation) -> tuple[tuple[str, tuple[InverseSpec, ...]], ...]:
