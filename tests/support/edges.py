@@ -1,4 +1,4 @@
-"""Trigger, run control and reads on loopback over one test database, called through generated stubs; a coordinator and workers are played by hand.
+"""Trigger, run control, signals and reads on loopback over one test database, called through generated stubs; a coordinator and workers are played by hand.
 
 The tables are the real ones: versions go in as the definition service writes them, runs move by the coordinator's own tick, attempts are
 reported as dispatch does.
@@ -14,6 +14,7 @@ import msgspec
 
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls_grpc
 from ductor.workflow.v1 import workflow_service_pb2_grpc as reads_grpc
+from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as signals_grpc
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as triggers_grpc
 from ductord.db.ids import new_id
@@ -35,6 +36,7 @@ class Edges:
         self.channel = channel
         self.trigger = triggers_grpc.WorkflowTriggerServiceStub(channel)
         self.controls = controls_grpc.WorkflowRunControlServiceStub(channel)
+        self.signals = signals_grpc.WorkflowSignalServiceStub(channel)
         self.reads = reads_grpc.WorkflowServiceStub(channel)
 
     async def start(

@@ -8,7 +8,17 @@ from ductord.cli.ending import MISUSED, CommandFailed
 from ductord.rpc.config import DATABASE_SERVICES, DatabaseService
 from ductord.rpc.host import Service
 
-NAMES: Final = ("definition", "trigger", "run_control", "reads", "coordinator", "dispatch", "gateway", "worker")
+NAMES: Final = (
+    "definition",
+    "trigger",
+    "run_control",
+    "signals",
+    "reads",
+    "coordinator",
+    "dispatch",
+    "gateway",
+    "worker",
+)
 """A stop goes the other way: the worker gives back its tasks while dispatch still takes them."""
 
 

@@ -18,11 +18,13 @@ from ductor.workflow.v1 import task_service_pb2 as task
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as run_control
 from ductor.workflow.v1 import workflow_service_pb2 as reads
+from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger
 from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
 from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
+from ductor.workflow.v1.workflow_signal_service_pb2_grpc import WorkflowSignalServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
 from ductord.gateway.exchange import DEFAULT_TIMEOUT_S, Exchange
 from ductord.gateway.statuses import of_call
@@ -57,6 +59,11 @@ BACKENDS: Final = (
         target="run_control",
         service=run_control.DESCRIPTOR.services_by_name["WorkflowRunControlService"],
         stub=WorkflowRunControlServiceStub,
+    ),
+    Backend(
+        target="signals",
+        service=signals.DESCRIPTOR.services_by_name["WorkflowSignalService"],
+        stub=WorkflowSignalServiceStub,
     ),
     Backend(target="reads", service=reads.DESCRIPTOR.services_by_name["WorkflowService"], stub=WorkflowServiceStub),
     Backend(target="dispatch", service=task.DESCRIPTOR.services_by_name["TaskService"], stub=TaskServiceStub),

@@ -13,9 +13,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
 
-DatabaseService = Literal["definition", "trigger", "run_control", "reads", "coordinator", "dispatch"]
+DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
 """A service with a login of its own, `ductor_<service>`."""
-TargetService = Literal["definition", "trigger", "run_control", "reads", "dispatch"]
+TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "dispatch"]
 """A service that others call."""
 
 OTHERS: Final = frozenset({"DUCTOR_TENANT_ID", "DUCTOR_TARGET", "DUCTOR_API_KEY", "DUCTOR_TENANT"})
@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     definition_database_url: Secret = ""
     trigger_database_url: Secret = ""
     run_control_database_url: Secret = ""
+    signals_database_url: Secret = ""
     reads_database_url: Secret = ""
     coordinator_database_url: Secret = ""
     dispatch_database_url: Secret = ""
@@ -72,6 +73,7 @@ class Settings(BaseSettings):
     definition_target: str = ""
     trigger_target: str = ""
     run_control_target: str = ""
+    signals_target: str = ""
     reads_target: str = ""
     dispatch_target: str = ""
 

@@ -12,6 +12,7 @@ import msgspec
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductord.model.errors import Refusal
 from ductord.model.ids import canonical
+from ductord.model.manifest import Manifest, Step
 from ductord.model.run import CheckpointState, Fault
 from ductord.rpc.answers import timestamp, timestamp_or_none
 from ductord.rpc.errors import field_required, refused
@@ -35,6 +36,14 @@ _labels: Final = msgspec.json.Decoder(dict[str, str])
 def run_not_found() -> Refusal:
     """The one answer for every id that names no run of this tenant's (N1, TN-01)."""
     return refused("RUN_NOT_FOUND", "there is no such run")
+
+
+def step_of(manifest: Manifest, ref: str) -> tuple[int, Step]:
+    """A step and its index. Raises STEP_NOT_FOUND."""
+    for index, step in enumerate(manifest.steps):
+        if step.ref == ref:
+            return index, step
+    raise refused("STEP_NOT_FOUND", f"the run has no step {ref}")
 
 
 def run_id_of(text: str, field: str = "run_id") -> str:

@@ -15,13 +15,13 @@ from ductord.model.enums import Resolution, Verb
 from ductord.model.errors import Refusal
 from ductord.model.ids import derived
 from ductord.model.jsonvalue import JSON
+from ductord.rpc.bounds import MAX_REASON_BYTES, Limits, bounded
 from ductord.rpc.errors import field_invalid, field_required, refused
 from ductord.rpc.payloads import payload_of
 from ductord.rpc.runs import run_id_of
 
 NOTHING: Final = ControlBody()
 """The body of a verb that needs none."""
-MAX_REASON_BYTES: Final = 4 << 10
 CONTEXT_MAX_BYTES: Final = 2 << 20
 """Of a run context (ruling L7)."""
 
@@ -30,13 +30,6 @@ _RESOLUTIONS: Final = {
     control_pb2.REPAIR_RESOLUTION_RETRY: Resolution.RETRY,
     control_pb2.REPAIR_RESOLUTION_NOT_NEEDED: Resolution.NOT_NEEDED,
 }
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The configured limits of ruling L7, in bytes."""
-
-    payload_bytes: int
-    key_bytes: int
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +62,8 @@ def named(request: Message, limits: Limits, run_field: str = "run_id") -> Named:
         step_ref = fields.step_ref
         if not step_ref:
             raise field_required("step_ref")
-    _bounded("request_id", fields.request_id, limits.key_bytes)
-    _bounded("reason", fields.reason, MAX_REASON_BYTES)
+    bounded("request_id", fields.request_id, limits.key_bytes)
+    bounded("reason", fields.reason, MAX_REASON_BYTES)
     return Named(run_id=run_id, request_id=fields.request_id or new_id(), step_ref=step_ref, reason=fields.reason)
 
 
@@ -170,12 +163,6 @@ def _object(message: Message, field: str, root: str, max_bytes: int) -> dict[str
     if not isinstance(given.value, dict):
         raise field_invalid(f"{root}.{field}_json" if root else f"{field}_json", "is a JSON object")
     return given.value
-
-
-def _bounded(field: str, text: str, limit: int) -> None:
-    size = len(text.encode())
-    if size > limit:
-        raise field_invalid(field, f"is {size:,} bytes, the limit is {limit:,}")
 
 
 def _duplicate(field: str) -> Refusal:

@@ -23,6 +23,7 @@ from ductord.model.control import ControlBody
 from ductord.model.enums import Verb
 from ductord.rpc.answers import response_metadata, within
 from ductord.rpc.attempts import FIRST, attempts_page
+from ductord.rpc.bounds import Limits
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.host import Scope, Service
@@ -30,7 +31,7 @@ from ductord.rpc.metrics import Metrics
 from ductord.rpc.paging import page_of
 from ductord.rpc.runs import run_id_of
 from ductord.run_control import asked, policies, redrives, resets
-from ductord.run_control.asked import Ask, Limits
+from ductord.run_control.asked import Ask
 from ductord.run_control.histories import Histories
 from ductord.run_control.intents import Accepted, Who, accept
 from ductord.run_control.operations import Key, get_operation, key_of, settled_operations, wait_of
