@@ -1,6 +1,6 @@
 """The end of a run: when no node is open it closes, with the first committed cause or `completed`, and its output (ruling G8)."""
 
-from ductord.engine import faults
+from ductord.engine import faults, signals
 from ductord.engine.checkpoints import outputs_of
 from ductord.engine.controls import continuing
 from ductord.engine.expressions import ExpressionError
@@ -39,6 +39,7 @@ def close(tick: Tick) -> None:
         tick.clear_timers()
     if successor is not None:
         continuing.hand_over(tick, successor)
+    signals.end(tick)
 
 
 def _record_output(tick: Tick) -> Fault | None:

@@ -1,4 +1,4 @@
-"""How a node ends: its status, its edges, and what hangs on both, in one place and in one order (rulings G1, G3, G4, G6, L4, L9).
+"""How a node ends: its status, its edges, and what hangs on both, in one place and in one order (rulings G1, G3, G4, G6, E2, L4, L9).
 
 A node that is to succeed may still fail here, because its result_expr, a condition or a choice group has the last word. A call that lacks
 outputs changes nothing but `Tick.missing`.
@@ -12,10 +12,13 @@ from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import Ending, bindings
 from ductord.engine.tick import Tick
 from ductord.model.effects import ClearTimers
-from ductord.model.enums import EdgeState, NodeStatus, OnError, SkipReason, TimerKind
+from ductord.model.enums import EdgeState, EdgeType, NodeStatus, OnError, SkipReason, StepType, TimerKind
 from ductord.model.events import EdgesResolved, NodeEnded
 from ductord.model.manifest import Expression
 from ductord.model.run import Fault, OutputRef
+
+_PASSED_BY = frozenset({SkipReason.CONDITION, SkipReason.TIMEOUT})
+"""The skips in which the step's turn had come."""
 
 
 def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
@@ -25,6 +28,8 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
         tick.foresee(index, output)
         return
     ending = Ending(index=index, status=NodeStatus.SUCCEEDED, output=output)
+    # An approval comes to no other success than that it was approved, be it by its time-out (E2).
+    beside = routing.APPROVED if step.type is StepType.APPROVAL else frozenset[EdgeType]()
     fires = routing.SUCCESS
     if step.result_expr is not None:
         try:
@@ -33,7 +38,7 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
         except ExpressionError as error:
             fail(tick, index, faults.of_expression(error), output)
             return
-    taken, fault = routing.take(tick.manifest, step, fires, partial(_test, tick, ending))
+    taken, fault = routing.take(tick.manifest, step, fires | beside, partial(_test, tick, ending))
     if fault is not None:
         fail(tick, index, fault, output)
         return
@@ -46,13 +51,30 @@ def fail(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) 
 
     If routing the failure fails too, that edge is dead and its fault replaces the first: nothing may pass for handled that was not evaluated.
     """
+    go_on = tick.manifest.steps[index].on_error is OnError.CONTINUE
+    _fail(tick, index, routing.FAILURE, fault, output, go_on=go_on)
+
+
+def reject(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) -> None:
+    """The approval was rejected (E2): `completed_with_error`, whatever its on_error, if a rejection or an error has somewhere to go; else a failure like any
+    other."""
+    step = tick.manifest.steps[index]
+    heard = any(tick.manifest.edges[e].type in routing.HANDLING for e in step.outgoing)
+    _fail(tick, index, routing.REJECTION, fault, output, go_on=heard or step.on_error is OnError.CONTINUE)
+
+
+def _fail(
+    tick: Tick, index: int, fires: frozenset[EdgeType], fault: Fault, output: OutputRef | None, *, go_on: bool
+) -> None:
     step = tick.manifest.steps[index]
     if tick.lacks(tick.graph.exit_reads[index], step.ref, output):
         return
-    go_on = step.on_error is OnError.CONTINUE
     status = NodeStatus.COMPLETED_WITH_ERROR if go_on else NodeStatus.FAILED
     ending = Ending(index=index, status=status, output=output, fault=fault)
-    taken, broken = routing.take(tick.manifest, step, routing.FAILURE, partial(_test, tick, ending))
+    taken, broken = routing.take(tick.manifest, step, fires, partial(_test, tick, ending))
+    if broken is not None and go_on and step.on_error is OnError.FAIL:
+        # Its rejection was not heard after all. Without its output, for a redrive takes a failed node that has one for a success that went nowhere (C4).
+        go_on, status, output = False, NodeStatus.FAILED, None
     _end(tick, index, NodeEnded(step_ref=step.ref, status=status, output=output, fault=broken or fault))
     handled = any(tick.manifest.edges[e].type in routing.HANDLING for e in taken)
     _resolve(tick, index, taken, EdgeState.DEAD_SKIP if handled else EdgeState.DEAD_FAILURE)
@@ -61,10 +83,10 @@ def fail(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) 
 
 
 def skip(tick: Tick, index: int, reason: SkipReason) -> None:
-    """The node is skipped. Its own condition still fires `done` (G3); a failure upstream is passed on (G1)."""
+    """The node is skipped. Its own condition and its time-out still fire `done` (G3, E2); a failure upstream is passed on (G1)."""
     step = tick.manifest.steps[index]
     taken: list[int] = []
-    if reason is SkipReason.CONDITION:
+    if reason in _PASSED_BY:
         if tick.lacks(tick.graph.exit_reads[index]):
             return
         ending = Ending(index=index, status=NodeStatus.SKIPPED)
@@ -78,10 +100,12 @@ def skip(tick: Tick, index: int, reason: SkipReason) -> None:
 
 
 def cancel(tick: Tick, index: int, fault: Fault | None = None) -> None:
-    """The stop of the run ends the node: none of its edges fires, not even `done` (G5). `fault`: what its last attempt reported, if anything."""
+    """The stop of the run ends the node: none of its edges fires, not even `done` (G5). One that lost a race passes a skip (G7). `fault`: what its last attempt reported, if anything."""
     ref = tick.manifest.steps[index].ref
-    _end(tick, index, NodeEnded(step_ref=ref, status=NodeStatus.CANCELLED, fault=fault))
-    _resolve(tick, index, (), EdgeState.DEAD_FAILURE)
+    lost = tick.work.nodes[index].lost
+    reason = SkipReason.RACE_LOST if lost else None
+    _end(tick, index, NodeEnded(step_ref=ref, status=NodeStatus.CANCELLED, skip_reason=reason, fault=fault))
+    _resolve(tick, index, (), EdgeState.DEAD_SKIP if lost else EdgeState.DEAD_FAILURE)
 
 
 def _test(tick: Tick, ending: Ending, condition: Expression) -> bool:

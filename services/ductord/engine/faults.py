@@ -15,6 +15,9 @@ PAYLOAD_INVALID = "payload_invalid"
 PAYLOAD_TOO_LARGE = "payload_too_large"
 WAIT_INVALID = "wait_invalid"
 WAIT_TIMEOUT = "wait_timeout"
+EVENT_SET_FULL = "event_set_full"
+APPROVAL_REJECTED = "approval_rejected"
+APPROVAL_TIMEOUT = "approval_timeout"
 
 _BY_OUTCOME = {
     Outcome.FAILED: Fault(code="UNKNOWN", message="the worker gave no reason"),

@@ -17,8 +17,13 @@ SUCCESS = frozenset({EdgeType.SUCCESS, EdgeType.DONE})
 SUCCESS_TRUE = SUCCESS | {EdgeType.TRUE}
 SUCCESS_FALSE = SUCCESS | {EdgeType.FALSE}
 FAILURE = frozenset({EdgeType.ERROR, EdgeType.DONE})
+REJECTION = FAILURE | {EdgeType.REJECTED}
 REACHED = frozenset({EdgeType.DONE})
-"""What fires after a success (and by its result_expr, L9), a failure, and a run_if that was false (G3)."""
+"""What fires after a success (and by its result_expr, L9), a failure, an approval that was rejected (E2), and what only passes by: a run_if that was false
+(G3), a wait that its time-out skips (E2)."""
+
+APPROVED = frozenset({EdgeType.APPROVED})
+"""What an approval that succeeds fires beside (E2)."""
 
 HANDLING = frozenset({EdgeType.ERROR, EdgeType.REJECTED})
 """A taken edge of these types handles a failure (G1); `done` handles nothing."""

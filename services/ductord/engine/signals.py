@@ -5,11 +5,12 @@ parked is kept until it does. What word means for a type of step is asked of its
 """
 
 from collections.abc import Callable
+from itertools import groupby
 
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
-from ductord.model.effects import SettleSignal, TakeReceipts
-from ductord.model.enums import NodeStatus, SignalStatus
+from ductord.model.effects import MoveSignals, SettleSignal, TakeReceipts
+from ductord.model.enums import NodeStatus, SignalStatus, SkipReason
 from ductord.model.inbox import AttemptReport, Receipt, Signal, TimerDue
 
 Fact = AttemptReport | TimerDue | Signal | Receipt
@@ -19,24 +20,8 @@ def facts(tick: Tick, judge: Callable[[Tick, AttemptReport], None], timer: Calla
     """Apply everything that has happened, in order of time; of one instant reports first, then signals and events, then timers. True if the run's own
     time is over. Signals for steps that do not wait yet are left for `deliver`."""
     inbox = tick.inbox
-    known: list[Fact] = [
-        *inbox.reports,
-        *inbox.signals,
-        *inbox.receipts,
-        *(t for t in inbox.timers if t.due_time <= tick.now),
-    ]
-    out_of_time = False
-    for fact in sorted(known, key=_moment):
-        match fact:
-            case AttemptReport():
-                judge(tick, fact)
-            case TimerDue():
-                out_of_time = timer(tick, fact) or out_of_time
-            case Signal():
-                _tell(tick, fact)
-            case Receipt():
-                _receive(tick, [fact])
-    return out_of_time
+    due = (timer for timer in inbox.timers if timer.due_time <= tick.now)
+    return _apply(tick, [*inbox.reports, *inbox.signals, *inbox.receipts, *due], timer, judge)
 
 
 def on_timer(tick: Tick, timer: TimerDue) -> None:
@@ -72,17 +57,53 @@ def look(tick: Tick) -> bool:
 def let_go(tick: Tick, timer: Callable[[Tick, TimerDue], bool]) -> bool:
     """Apply what was held for nodes that nothing holds any more, in order of time as ever (C2, TC-10). True if the run's own time is over."""
     held, tick.held = tick.held, []
-    known: list[Fact] = [*held, *tick.inbox.signals, *(r for r in tick.inbox.receipts if not taken(tick, r))]
+    taken = _taken(tick)
+    left = (r for r in tick.inbox.receipts if (r.step_ref, r.attempt, r.event_id) not in taken)
+    return _apply(tick, [*held, *tick.inbox.signals, *left], timer)
+
+
+def _apply(
+    tick: Tick,
+    known: list[Fact],
+    timer: Callable[[Tick, TimerDue], bool],
+    judge: Callable[[Tick, AttemptReport], None] | None = None,
+) -> bool:
+    """In order of time; what came to one wait with nothing in between is shown to it at once."""
     out_of_time = False
-    for fact in sorted(known, key=_moment):
-        match fact:
-            case TimerDue():
-                out_of_time = timer(tick, fact) or out_of_time
-            case Signal():
-                _tell(tick, fact)
-            case Receipt():
-                _receive(tick, [fact])
+    for _, alike in groupby(sorted(known, key=_moment), key=_place):
+        for fact in alike:
+            match fact:
+                case AttemptReport():
+                    assert judge is not None
+                    judge(tick, fact)
+                case TimerDue():
+                    out_of_time = timer(tick, fact) or out_of_time
+                case Signal():
+                    _tell(tick, fact)
+                case Receipt():
+                    _receive(tick, [fact, *(r for r in alike if isinstance(r, Receipt))])
     return out_of_time
+
+
+def _place(fact: Fact) -> tuple[str, int] | None:
+    """The wait that an external event came to; None for any other fact."""
+    return (fact.step_ref, fact.attempt) if isinstance(fact, Receipt) else None
+
+
+def hand_over(tick: Tick, run_id: str) -> None:
+    """The run ends to go on as `run_id`, which gets what no step has consumed (C6)."""
+    unconsumed = tuple(signal.request_id for signal in _unsettled(tick) if _cut_off(tick, signal))
+    if unconsumed:
+        tick.do(MoveSignals(run_id=run_id, request_ids=unconsumed))
+
+
+def end(tick: Tick) -> None:
+    """The run has ended: what no step has consumed goes with it (E1)."""
+    for signal in _unsettled(tick):
+        if _cut_off(tick, signal):
+            _discard(tick, signal)
+        else:
+            _ignore(tick, signal)
 
 
 def _moment(fact: Fact) -> tuple[object, int]:
@@ -101,39 +122,78 @@ def _tell(tick: Tick, signal: Signal) -> None:
     if settled(tick, signal):
         return
     index = tick.graph.index.get(signal.step_ref)
-    node = tick.work.nodes[index] if index is not None else None
-    if index is None or node is None or node.status.terminal:
-        tick.do(SettleSignal(request_id=signal.request_id, status=SignalStatus.IGNORED, message="the step had ended"))
+    if index is None or tick.work.nodes[index].status.terminal:
+        _too_late(tick, signal)
         return
+    node = tick.work.nodes[index]
     if node.status is not NodeStatus.WAITING or tick.holds(signal.step_ref):
         return
     if (hook := kind_of(tick, index).on_signal) is not None:
         hook(tick, index, signal)
 
 
+def _too_late(tick: Tick, signal: Signal) -> None:
+    """A signal for a step that has ended is recorded and changes nothing. One whose step was cut off by a run on its way to a successor is for that: it stays
+    kept until the close, and is handed on after (C6)."""
+    run = tick.work.run
+    if not _cut_off(tick, signal):
+        _ignore(tick, signal)
+    elif run.continued_to_run_id:
+        tick.do(MoveSignals(run_id=run.continued_to_run_id, request_ids=(signal.request_id,)))
+    elif run.stop is None or run.stop.continuation is None:
+        _discard(tick, signal)
+
+
+def _cut_off(tick: Tick, signal: Signal) -> bool:
+    """Whether the signal's step ended because its run was stopped."""
+    index = tick.graph.index.get(signal.step_ref)
+    if index is None or tick.work.run.stop is None:
+        return False
+    node = tick.work.nodes[index]
+    return node.status is NodeStatus.CANCELLED or node.skip_reason is SkipReason.RUN_ENDED
+
+
+def _ignore(tick: Tick, signal: Signal) -> None:
+    tick.do(SettleSignal(request_id=signal.request_id, status=SignalStatus.IGNORED, message="the step had ended"))
+
+
+def _discard(tick: Tick, signal: Signal) -> None:
+    message = "the run ended before its step took it"
+    tick.do(SettleSignal(request_id=signal.request_id, status=SignalStatus.DISCARDED, message=message))
+
+
+def _unsettled(tick: Tick) -> list[Signal]:
+    return [signal for signal in tick.inbox.signals if not settled(tick, signal)]
+
+
 def settled(tick: Tick, signal: Signal) -> bool:
-    """Whether the signal has been settled in this tick."""
-    return any(isinstance(e, SettleSignal) and e.request_id == signal.request_id for e in tick.effects)
-
-
-def taken(tick: Tick, receipt: Receipt) -> bool:
-    """Whether the receipt has been applied in this tick."""
-    wait = (receipt.step_ref, receipt.attempt)
+    """Whether the signal has been settled, or handed on, in this tick."""
     return any(
-        isinstance(e, TakeReceipts) and (e.step_ref, e.attempt) == wait and receipt.event_id in e.event_ids
+        (isinstance(e, SettleSignal) and e.request_id == signal.request_id)
+        or (isinstance(e, MoveSignals) and signal.request_id in e.request_ids)
         for e in tick.effects
     )
+
+
+def _taken(tick: Tick) -> set[tuple[str, int, str]]:
+    """The events that have been put away in this tick, by wait and id."""
+    return {
+        (e.step_ref, e.attempt, event_id)
+        for e in tick.effects
+        if isinstance(e, TakeReceipts)
+        for event_id in e.event_ids
+    }
 
 
 def _receive(tick: Tick, receipts: list[Receipt]) -> None:
     first = receipts[0]
     index = _waiting(tick, first.step_ref)
-    if index is not None and tick.holds(first.step_ref):
-        return
     if index is None or tick.work.nodes[index].attempt != first.attempt:
         # Its wait is over: it is put away, and changes nothing.
         ids = tuple(receipt.event_id for receipt in receipts)
         tick.do(TakeReceipts(step_ref=first.step_ref, attempt=first.attempt, event_ids=ids))
+        return
+    if tick.holds(first.step_ref):
         return
     if (hook := kind_of(tick, index).on_receipts) is not None:
         hook(tick, index, receipts)

@@ -32,7 +32,7 @@ def park(tick: Tick, index: int, waiting: Waiting, subscriptions: tuple[Subscrip
 
 def changed(tick: Tick, index: int, waiting: Waiting) -> None:
     """What the node waits for has come closer; a new moment gets its timer."""
-    ref, before = tick.manifest.steps[index].ref, _waiting(tick, index)
+    ref, before = tick.manifest.steps[index].ref, of(tick, index)
     tick.emit(WaitChanged(step_ref=ref, waiting=waiting))
     if waiting.due_time is not None and waiting.due_time != before.due_time:
         tick.do(SetTimer(kind=TimerKind.WAIT, step_ref=ref, due_time=waiting.due_time))
@@ -41,7 +41,7 @@ def changed(tick: Tick, index: int, waiting: Waiting) -> None:
 def leave(tick: Tick, index: int) -> None:
     """Remove the timers and subscriptions of the node's wait. Those that were to be made in this very tick are not made."""
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
-    waiting = _waiting(tick, index)
+    waiting = of(tick, index)
     kinds = (TimerKind.WAIT, TimerKind.WAIT_TIMEOUT)
     opened = [
         e for e in tick.effects if isinstance(e, OpenWait) and (e.step_ref, e.attempt) == (step.ref, node.attempt)
@@ -75,12 +75,23 @@ def make(tick: Tick, index: int, output: Any) -> OutputRef:
             attempt=node.attempt,
             action=step.type,
             output_json=text,
-            begin_time=_waiting(tick, index).since,
+            begin_time=of(tick, index).since,
         )
     )
     tick.make_output(step.ref, output)
     encoded = text.encode()
     return OutputRef(attempt=node.attempt, size=len(encoded), hash=sha256(encoded).hexdigest()[:16])
+
+
+def succeed_at_once(tick: Tick, index: int, output: Any) -> None:
+    """A step that has no work and need not wait succeeds where it would begin, with this output."""
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
+    text = jsonvalue.encode(output, root="output", max_bytes=tick.limits.aggregate_max_bytes)
+    attempt = node.attempt + 1
+    tick.do(RecordOutput(step_ref=step.ref, attempt=attempt, action=step.type, output_json=text, begin_time=tick.now))
+    tick.make_output(step.ref, output)
+    encoded = text.encode()
+    exits.succeed(tick, index, OutputRef(attempt=attempt, size=len(encoded), hash=sha256(encoded).hexdigest()[:16]))
 
 
 def fail(tick: Tick, index: int, fault: Fault) -> None:
@@ -106,7 +117,8 @@ def on_timeout(tick: Tick, index: int, policy: OnTimeout, fault: Fault, output: 
             fail(tick, index, fault)
 
 
-def _waiting(tick: Tick, index: int) -> Waiting:
+def of(tick: Tick, index: int) -> Waiting:
+    """What the node waits for."""
     waiting = tick.work.nodes[index].waiting
     assert waiting is not None
     return waiting
@@ -149,3 +161,15 @@ def retime(tick: Tick, index: int, before: Timeouts) -> None:
 def reset(tick: Tick, index: int) -> None:
     """The wait ends; the node is about to park anew."""
     leave(tick, index)
+
+
+# Of a type that ends where it would begin.
+
+
+def nothing(tick: Tick, index: int) -> None:
+    """There is nothing to prepare or to put away."""
+
+
+def never(tick: Tick, index: int, *_: object) -> None:
+    """A step that ends at once is never begun."""
+    raise AssertionError(f"{tick.manifest.steps[index].ref} ends at once")

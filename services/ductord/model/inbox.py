@@ -82,7 +82,12 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """Names its payload."""
-        return f"signal:{self.request_id}"
+        return signal_key(self.request_id)
+
+
+def signal_key(request_id: str) -> str:
+    """The name of a signal's payload, also of one that has been settled."""
+    return f"signal:{request_id}"
 
 
 class External(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,7 +65,7 @@ class Waiting(_Value, frozen=True, kw_only=True):
 
     `due_time`: the moment waited for, or the next look of an `until`. `timeout_time`: when its time-out acts. `event_name`,
     `correlation_key`: of an event wait or set. `signal`: the name of the signal waited for. `case_id`, `case_status`: of a human loop. `votes`:
-    approvals so far. `received`: events that count so far.
+    approvals so far. `heard`: request ids of the signals that moved the case so far. `received`: events that count so far.
     `window_id`, `leads`: of a digest, and whether this run leads it.
     """
 
@@ -79,6 +79,7 @@ class Waiting(_Value, frozen=True, kw_only=True):
     case_id: str = ""
     case_status: str = ""
     votes: tuple[Vote, ...] = ()
+    heard: tuple[str, ...] = ()
     received: tuple[Received, ...] = ()
     window_id: str = ""
     leads: bool = False
@@ -118,6 +119,7 @@ class Node(_Value, frozen=True, kw_only=True):
     retry: RetryPolicy | None = None
     timeouts: Timeouts | None = None
     waiting: Waiting | None = None
+    lost: bool = False
 
 
 class Continuation(_Value, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ Once accepted the run is emptied as by a cancel, and its control stays pending; 
 successor's id follows from run and request, so however often and wherever it is asked for, there is one.
 """
 
-from ductord.engine import faults, saga, stopping
+from ductord.engine import faults, saga, signals, stopping
 from ductord.engine.controls import admission
 from ductord.engine.controls.settling import reject, settle
 from ductord.engine.errors import EngineError
@@ -89,7 +89,8 @@ def tell_length(tick: Tick) -> None:
 
 
 def hand_over(tick: Tick, continuation: Continuation) -> None:
-    """At the close: the successor is born with the run context and the registered inverses, and gets the controls that waited."""
+    """At the close: the successor is born with the run context and the registered inverses, and gets the controls that waited and, unless they are to be
+    discarded, the signals that no step has consumed."""
     new_run_id = continuation.new_run_id
     own = next((c for c in tick.inbox.controls if c.request_id == continuation.request_id), None)
     if continuation.request_id and own is None:
@@ -101,6 +102,8 @@ def hand_over(tick: Tick, continuation: Continuation) -> None:
             run_id=new_run_id, context_json=_context(tick, own), inverses=saga.carried(tick.manifest, tick.work.view())
         )
     )
+    if own is None or not own.body.discard_pending:
+        signals.hand_over(tick, new_run_id)
     settled = {effect.request_id for effect in tick.effects if isinstance(effect, SettleControl)}
     for control in tick.inbox.controls:
         if control.request_id in settled:

@@ -5,7 +5,7 @@
 
 import msgspec
 
-from ductord.engine import exits
+from ductord.engine import exits, faults
 from ductord.engine.controls.settling import settle
 from ductord.engine.graph import graph_of
 from ductord.engine.tick import Tick
@@ -41,7 +41,7 @@ def plan(manifest: Manifest, run: Run) -> RedrivePlan:
     downstream of one that starts anew starts anew itself, whatever it had."""
     graph = graph_of(manifest)
     cut = [index for index, node in enumerate(run.nodes) if _cut_off(node)]
-    again = {index for index in cut if run.nodes[index].status is NodeStatus.FAILED and run.nodes[index].output}
+    again = {index for index in cut if _went_nowhere(run.nodes[index])}
     restarted = graph.downstream(index for index in cut if index not in again)
     reevaluated = set[int]()
     for index in sorted(again):  # in Kahn order, so that what is above has been looked at
@@ -54,6 +54,12 @@ def plan(manifest: Manifest, run: Run) -> RedrivePlan:
         reevaluated=tuple(refs[i] for i in sorted(reevaluated)),
         kept=tuple(ref for i, ref in enumerate(refs) if i not in restarted and i not in reevaluated),
     )
+
+
+def _went_nowhere(node: Node) -> bool:
+    """Whether the node's own work is done and only what came after failed. A rejection is a failure that has an output (E2)."""
+    rejected = node.fault is not None and node.fault.code == faults.APPROVAL_REJECTED
+    return node.status is NodeStatus.FAILED and node.output is not None and not rejected
 
 
 def _cut_off(node: Node) -> bool:

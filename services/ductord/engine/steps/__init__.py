@@ -5,7 +5,7 @@ A type that is not in SUPPORTED is refused at publish with `STEP_TYPE_NOT_SUPPOR
 
 from collections.abc import Mapping
 
-from ductord.engine.steps import action, wait
+from ductord.engine.steps import action, approval, event_set, human_loop, wait
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
 from ductord.model.enums import StepType
@@ -13,6 +13,9 @@ from ductord.model.enums import StepType
 SUPPORTED: Mapping[StepType, StepKind] = {
     StepType.ACTION: action.KIND,
     StepType.WAIT: wait.KIND,
+    StepType.APPROVAL: approval.KIND,
+    StepType.HUMAN_LOOP: human_loop.KIND,
+    StepType.EVENT_SET: event_set.KIND,
 }
 
 
