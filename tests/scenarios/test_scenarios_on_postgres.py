@@ -27,10 +27,12 @@ async def world(shared_database: Database) -> AsyncIterator[PostgresWorld]:
     owner = await asyncpg.connect(database.owner)
     coordinator = await asyncpg.connect(database.dsn("coordinator"))
     dispatch = await open_pool(database.dsn("dispatch"), "dispatch", max_size=1)
-    world = PostgresWorld(owner, coordinator, dispatch)
+    signals = await open_pool(database.dsn("signals"), "signals", max_size=1)
+    world = PostgresWorld(owner, coordinator, dispatch, signals)
     await world.open()
     yield world
     await dispatch.close()
+    await signals.close()
     await coordinator.close()
     await owner.close()
 

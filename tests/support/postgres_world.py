@@ -1,4 +1,5 @@
-"""A `World` of rows: real Postgres, the real coordinator's ticks and sweeps, the real dispatch's leases and reports, each under its own login.
+"""A `World` of rows: real Postgres, the real coordinator's ticks and sweeps, the real dispatch's leases and reports, the real signals' publishing, each
+under its own login.
 
 Only the clock is the story's: the database's one clock function reads a row that `advance` moves.
 """
@@ -34,8 +35,11 @@ from ductord.model.enums import (
     TaskKind,
     TimerKind,
 )
-from ductord.model.inbox import External, Signal
+from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
+from ductord.rpc.payloads import Payload
+from ductord.signals.asked import Event
+from ductord.signals.publishing import Publication
 from tests.support.books import TENANT, Books
 from tests.support.world import (
     HEARTBEAT_MS,
@@ -71,9 +75,16 @@ class PostgresWorld:
     Ticks are for the run that the story is about, when a wake-up is due for it; its children wait until the story turns to them.
     """
 
-    def __init__(self, owner: asyncpg.Connection, coordinator: asyncpg.Connection, dispatch: asyncpg.Pool) -> None:
+    def __init__(
+        self,
+        owner: asyncpg.Connection,
+        coordinator: asyncpg.Connection,
+        dispatch: asyncpg.Pool,
+        signals: asyncpg.Pool,
+    ) -> None:
         self._owner = owner
         self._coordinator = coordinator
+        self._signals = signals
         self._books = Books(owner)
         self._cache = Cache()
         self._limits = LIMITS
@@ -152,10 +163,15 @@ class PostgresWorld:
         ]
 
     async def publish(self, name: str, key: str, event_id: str, payload: Any, ttl_ms: int) -> tuple[int, bool]:
-        event = External(
-            event_name=name, event_id=event_id, correlation_key=key, payload=payload, time=await self.now()
+        event = Event(
+            event_name=name,
+            correlation_key=key,
+            event_id=event_id,
+            payload=Payload(value=payload, text=jsonvalue.dumps(payload)),
+            keep=timedelta(milliseconds=ttl_ms),
         )
-        return await self._books.publish_event(event, ttl=timedelta(milliseconds=ttl_ms))
+        published = await Publication(self._signals, TENANT, event).publish()
+        return published.matched, published.duplicate
 
     async def follow(self) -> None:
         born = (await self._born())[-1]

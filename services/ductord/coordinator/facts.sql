@@ -88,10 +88,13 @@ cross join lateral (
 ) s;
 
 -- name: load_event_payloads
-select c.tenant_id, c.event_name, c.event_id, e.payload
-from unnest($1::text[], $2::text[], $3::text[]) as c(tenant_id, event_name, event_id)
+-- Of events that waits have received: a day later the id may name another event, so it is the last one that was published by then.
+select c.tenant_id, c.event_name, c.event_id, c.receive_time, e.payload
+from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) as c(tenant_id, event_name, event_id, receive_time)
 cross join lateral (
-    select payload::text from eec_workflow_event p where p.tenant_id = c.tenant_id and p.event_name = c.event_name and p.event_id = c.event_id offset 0
+    select payload::text from eec_workflow_event p
+    where p.tenant_id = c.tenant_id and p.event_name = c.event_name and p.event_id = c.event_id and p.publish_time <= c.receive_time
+    order by p.publish_time desc limit 1
 ) e;
 
 -- name: load_started

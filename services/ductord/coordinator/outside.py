@@ -4,6 +4,7 @@ Rare: whether a run has any came along with its row. Payloads stay where they ar
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -22,7 +23,7 @@ _RECEIPTS = 10_000
 Payloads = dict[str, dict[str, Any]]
 """By run id and name of the payload."""
 
-_Event = tuple[str, str]  # name, id
+_Event = tuple[str, str, datetime]  # name, id, when it was received
 
 
 async def load_signals(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
@@ -79,7 +80,7 @@ async def load_payloads(connection: asyncpg.Connection, wanted: Sequence[tuple[L
     if heard:
         places = list({(loaded.known.start.tenant_id, *event) for loaded, _, event in heard})
         rows = await connection.fetch(SQL["load_event_payloads"], *map(list, zip(*places, strict=True)))
-        values = {(row["tenant_id"], row["event_name"], row["event_id"]): _value(row["payload"]) for row in rows}
+        values = {tuple(row)[:4]: _value(row["payload"]) for row in rows}
         for loaded, name, event in heard:
             start = loaded.known.start
             payloads[start.run_id][name] = values.get((start.tenant_id, *event))
@@ -95,7 +96,7 @@ def _signals(loaded: Loaded) -> set[str]:
 
 def _events(loaded: Loaded) -> dict[str, _Event]:
     """The events whose payloads a tick of this run may ask for: those that it is shown, and those that count for a wait already."""
-    events = {receipt.key: (receipt.event_name, receipt.event_id) for receipt in loaded.inbox.receipts}
+    events = {receipt.key: (receipt.event_name, receipt.event_id, receipt.time) for receipt in loaded.inbox.receipts}
     run, compiled = loaded.known.run, loaded.compiled
     if run is not None and compiled is not None:
         for step, node in zip(compiled.manifest.steps, run.nodes, strict=True):
@@ -103,7 +104,7 @@ def _events(loaded: Loaded) -> dict[str, _Event]:
                 continue
             for received in node.waiting.received:
                 name = receipt_key(step.ref, node.attempt, received.event_name, received.event_id)
-                events[name] = (received.event_name, received.event_id)
+                events[name] = (received.event_name, received.event_id, received.time)
     return events
 
 

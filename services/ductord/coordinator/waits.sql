@@ -2,11 +2,11 @@
 
 -- name: lock_keys
 -- Whoever keeps an event for waits to come holds the lock of its key, shared, until it has looked for waits; whoever opens a wait looks for kept events only once
--- nobody is at it. A pattern for any key ($3 null) has a lock of its own. In one order, since two coordinators may want the same.
+-- nobody is at it. A pattern for any key ($3 null) has a lock of its own. In one order, the one in which publishing takes them: those for any key first.
 select pg_advisory_xact_lock(k.key)
 from (
-    select distinct eec_event_lock_key(x.tenant_id, x.event_name, x.correlation_key) as key
-    from unnest($1::text[], $2::text[], $3::text[]) as x(tenant_id, event_name, correlation_key) order by key offset 0
+    select distinct x.correlation_key is not null as keyed, eec_event_lock_key(x.tenant_id, x.event_name, x.correlation_key) as key
+    from unnest($1::text[], $2::text[], $3::text[]) as x(tenant_id, event_name, correlation_key) order by keyed, key offset 0
 ) k;
 
 -- name: lock_waits
