@@ -27,6 +27,7 @@ from ductord.model.events import (
     CompensationPlanned,
     EdgesResolved,
     Event,
+    EventsReceived,
     HistoryLong,
     InverseEnded,
     InverseRegistered,
@@ -38,6 +39,7 @@ from ductord.model.events import (
     NodePolicyChanged,
     NodeReset,
     NodeResumed,
+    RaceLost,
     RunEnded,
     RunForked,
     RunPaused,
@@ -205,10 +207,14 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             spent = "" if event.spent or event.outcome is Outcome.SUCCEEDED else ", costs no retry"
             name = task_name(event.step_ref, event.kind)
             yield f"{name}#{event.attempt} {_word(event.outcome)}{_because(event.fault)}{spent}"
+        case RaceLost():
+            yield f"{event.step_ref} has lost a race"
         case NodeParked():
             yield f"{event.step_ref} waits ({_waiting(event.waiting)})"
         case WaitChanged():
             yield f"{event.step_ref} goes on waiting ({_waiting(event.waiting)})"
+        case EventsReceived():
+            yield f"{event.step_ref} received {', '.join(_received(received) for received in event.received)}"
         case NodeEnded():
             reason = f" ({event.skip_reason})" if event.skip_reason else ""
             yield f"{event.step_ref} is {_word(event.status)}{reason}{_because(event.fault)}"

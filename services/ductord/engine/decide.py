@@ -156,6 +156,8 @@ def _timer(tick: Tick, timer: TimerDue) -> bool:
         _total_timeout(tick, timer)
     elif timer.kind is TimerKind.STOP_GRACE:
         stopping.on_grace_over(tick)
+    elif timer.kind is TimerKind.NODE_GRACE:
+        stopping.on_node_grace(tick, timer.step_ref)
     else:
         signals.on_timer(tick, timer)
     return False

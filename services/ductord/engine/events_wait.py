@@ -3,7 +3,7 @@
 Matching happens where an event is published; nothing here compares events with patterns.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -11,13 +11,12 @@ from ductord.engine import faults, moments
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
-from ductord.model import jsonvalue
+from ductord.model.canonical import canonical
 from ductord.model.effects import Subscription
-from ductord.model.inbox import Receipt
+from ductord.model.inbox import Receipt, receipt_key
+from ductord.model.jsonvalue import MAX_KEY_BYTES
 from ductord.model.manifest import EventPattern, Expression, Template
-
-MAX_KEY_BYTES: Final = 256
-"""Ruling L7: of names and correlation keys."""
+from ductord.model.run import Received
 
 
 def subscription(tick: Tick, pattern: EventPattern) -> Subscription:
@@ -35,33 +34,50 @@ def event_name(tick: Tick, template: Template) -> str:
 
 
 def correlation_key(tick: Tick, expression: Expression) -> str:
-    """The key that an event must carry: a string as it is, a number or a bool as its JSON text. Raises `ExpressionError`."""
+    """The key that an event must carry: a string as it is, any other value as its canonical JSON text. Raises `ExpressionError`."""
     value = tick.programs.value(expression, bindings(tick, expression))
-    if isinstance(value, bool | int | float):
-        value = jsonvalue.dumps(value)
+    if value is not None and not isinstance(value, str):
+        value = canonical(value).decode()
     return _key(value, expression.source, "a correlation key")
 
 
-def shown(tick: Tick, receipt: Receipt) -> dict[str, Any] | None:
-    """An event that came, as outputs show it; None where its payload was not given, which is then noted as missing."""
-    payload = tick.payload(receipt.key)
+def received(receipt: Receipt) -> Received:
+    """An event that counts, as the wait keeps it."""
+    return Received(
+        event_id=receipt.event_id, event_name=receipt.event_name, time=receipt.time, requirement=receipt.requirement
+    )
+
+
+def shown(tick: Tick, index: int, one: Receipt | Received) -> dict[str, Any] | None:
+    """An event that came to the node's wait, as outputs show it; None where its payload was not given, which is then noted as missing."""
+    step, attempt = tick.manifest.steps[index], tick.work.nodes[index].attempt
+    payload = tick.payload(receipt_key(step.ref, attempt, one.event_name, one.event_id))
     if payload is msgspec.UNSET:
         return None
+    requirement = {"requirement": one.requirement} if one.requirement else {}
     return {
-        "event_id": receipt.event_id,
-        "event_name": receipt.event_name,
+        **requirement,
+        "event_id": one.event_id,
+        "event_name": one.event_name,
         "payload": payload,
-        "received_at": moments.written(receipt.time),
+        "received_at": moments.written(one.time),
     }
 
 
 def _key(value: Any, source: str, what: str) -> str:
+    wrong = _why_not(value)
+    if wrong:
+        raise ExpressionError(source, f"its value {wrong} and cannot be {what}", code=faults.WAIT_INVALID)
+    return str(value)
+
+
+def _why_not(value: Any) -> str:
+    if value is None:
+        return "is null"
     if not isinstance(value, str):
-        kind = "null" if value is None else "a list" if isinstance(value, list) else "a map"
-        raise ExpressionError(source, f"its value is {kind}, not {what}", code=faults.WAIT_INVALID)
+        return "is no text"
     if not value:
-        raise ExpressionError(source, f"its value is empty: it is {what}", code=faults.WAIT_INVALID)
+        return "is empty"
     if len(value.encode()) > MAX_KEY_BYTES:
-        message = f"its value is longer than {MAX_KEY_BYTES} bytes, the maximum of {what}"
-        raise ExpressionError(source, message, code=faults.WAIT_INVALID)
-    return value
+        return f"is longer than {MAX_KEY_BYTES} bytes"
+    return ""

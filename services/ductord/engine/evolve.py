@@ -25,6 +25,7 @@ from ductord.model.events import (
     CompensationPlanned,
     EdgesResolved,
     Event,
+    EventsReceived,
     HistoryLong,
     InverseEnded,
     InverseRegistered,
@@ -36,6 +37,7 @@ from ductord.model.events import (
     NodePolicyChanged,
     NodeReset,
     NodeResumed,
+    RaceLost,
     RunEnded,
     RunForked,
     RunPaused,
@@ -109,12 +111,18 @@ class Working:
                 self.nodes[index] = replace(node, cancelling=True)
             case NodePaused() | NodeResumed() | NodePolicyChanged():
                 self._node_adjusted(event)
+            case RaceLost():
+                index, node = self._node(event.step_ref)
+                node_may(event.step_ref, node.status, RaceLost, node.status)
+                self.nodes[index] = replace(node, lost=True)
             case NodeParked():
                 self._node_parked(event, at)
             case WaitChanged():
                 index, node = self._node(event.step_ref)
                 node_may(event.step_ref, node.status, WaitChanged, NodeStatus.WAITING)
                 self.nodes[index] = replace(node, waiting=event.waiting)
+            case EventsReceived():
+                self._events_received(event)
             case NodeReset():
                 self._node_reset(event)
             case CheckpointReached():
@@ -239,6 +247,13 @@ class Working:
             first_time=node.first_time or at,
         )
         self.run = replace(self.run, moves=self.run.moves + 1)
+
+    def _events_received(self, event: EventsReceived) -> None:
+        index, node = self._node(event.step_ref)
+        node_may(event.step_ref, node.status, EventsReceived, NodeStatus.WAITING)
+        assert node.waiting is not None
+        waiting = replace(node.waiting, received=(*node.waiting.received, *event.received))
+        self.nodes[index] = replace(node, waiting=waiting)
 
     def _node_adjusted(self, event: NodePaused | NodeResumed | NodePolicyChanged) -> None:
         index, node = self._node(event.step_ref)

@@ -100,7 +100,8 @@ def skip(tick: Tick, index: int, reason: SkipReason) -> None:
 
 
 def cancel(tick: Tick, index: int, fault: Fault | None = None) -> None:
-    """The stop of the run ends the node: none of its edges fires, not even `done` (G5). One that lost a race passes a skip (G7). `fault`: what its last attempt reported, if anything."""
+    """The stop of the run ends the node: none of its edges fires, not even `done` (G5). One that lost a race passes a skip (G7).
+    `fault`: what its last attempt reported, if anything."""
     ref = tick.manifest.steps[index].ref
     lost = tick.work.nodes[index].lost
     reason = SkipReason.RACE_LOST if lost else None
@@ -117,6 +118,8 @@ def _end(tick: Tick, index: int, event: NodeEnded) -> None:
     tick.emit(event)
     if node.status is not NodeStatus.PENDING and policy.total_timeout_ms(step, node) is not None:
         tick.do(ClearTimers(step_ref=step.ref, kind=TimerKind.TOTAL_TIMEOUT))
+    if node.lost and node.cancelling:
+        tick.do(ClearTimers(step_ref=step.ref, kind=TimerKind.NODE_GRACE))
     tick.touched.update(tick.graph.checkpoints[index])
 
 

@@ -47,7 +47,11 @@ def begin(tick: Tick, index: int) -> None:
         if step.run_if is not None and not tick.programs.condition(step.run_if, bindings(tick, step.run_if)):
             exits.skip(tick, index, SkipReason.CONDITION)
             return
-        tick.ready[index] = First(SUPPORTED[step.type].prepare(tick, index))
+        kind = SUPPORTED[step.type]
+        if kind.at_once is None:
+            tick.ready[index] = First(kind.prepare(tick, index))
+        elif kind.at_once(tick, index):
+            stopping.call_off(tick, index)
     except ExpressionError as error:
         exits.fail(tick, index, faults.of_expression(error))
     except PayloadInvalid as error:
@@ -59,7 +63,8 @@ def _arrive(tick: Tick, index: int) -> None:
     if node.status is not NodeStatus.PENDING or index in tick.ready:
         return
     step = tick.manifest.steps[index]
-    match routing.arrival(tick.manifest, step, tick.work.edges):
+    of_kind = SUPPORTED[step.type].arrival
+    match of_kind(tick, index) if of_kind else routing.arrival(tick.manifest, step, tick.work.edges):
         case Arrival.RUN:
             if not node.paused:
                 begin(tick, index)

@@ -11,7 +11,7 @@ from ductord.engine.steps import kind_of
 from ductord.engine.tick import Again, Tick
 from ductord.model.effects import SetTimer
 from ductord.model.enums import EdgeType, FailPolicy, NodeStatus, Outcome, RunStatus, SkipReason, TimerKind
-from ductord.model.events import RunStopping
+from ductord.model.events import RaceLost, RunStopping
 from ductord.model.run import Fault, Stop
 
 BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
@@ -68,6 +68,42 @@ def on_grace_over(tick: Tick) -> None:
         if node.status in BEGUN and node.cancelling:
             kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
             exits.cancel(tick, index, node.fault)
+
+
+def call_off(tick: Tick, race: int) -> None:
+    """Cancel whatever leads to nothing but this race, which is over: it passes a skip, and is no failure (G7)."""
+    nodes = tick.work.nodes
+    for index in _only_for(tick, race):
+        node, ref = nodes[index], tick.manifest.steps[index].ref
+        if node.status is NodeStatus.PENDING:
+            tick.ready.pop(index, None)
+            exits.skip(tick, index, SkipReason.RACE_LOST)
+        elif node.status in BEGUN and not node.cancelling:
+            tick.emit(RaceLost(step_ref=ref))
+            if _may_report(tick, index):
+                kind_of(tick, index).ask(tick, index)
+                deadline = tick.after(tick.limits.stop_grace_ms)
+                tick.do(SetTimer(kind=TimerKind.NODE_GRACE, step_ref=ref, due_time=deadline))
+            else:
+                kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
+                exits.cancel(tick, index, node.fault)
+
+
+def on_node_grace(tick: Tick, step_ref: str) -> None:
+    """A loser that was asked to stop has not reported: it is revoked and cancelled."""
+    index = tick.graph.index.get(step_ref)
+    if index is not None and tick.work.nodes[index].status in BEGUN and tick.work.nodes[index].lost:
+        kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
+        exits.cancel(tick, index, tick.work.nodes[index].fault)
+
+
+def _only_for(tick: Tick, race: int) -> list[int]:
+    """The steps all whose ways lead to the race, nearest first."""
+    targets, only = tick.graph.targets, {race}
+    for index in reversed(range(race)):
+        if targets[index] and all(target in only for target in targets[index]):
+            only.add(index)
+    return sorted(only - {race}, reverse=True)
 
 
 def _cleanup(tick: Tick, failing: list[int]) -> list[int]:

@@ -12,6 +12,7 @@ from ductord.model.enums import NodeStatus, RunStatus
 from ductord.model.events import (
     AttemptCreated,
     AttemptEnded,
+    EventsReceived,
     NodeCancelRequested,
     NodeEnded,
     NodeParked,
@@ -19,6 +20,7 @@ from ductord.model.events import (
     NodePolicyChanged,
     NodeReset,
     NodeResumed,
+    RaceLost,
     RunEnded,
     RunPaused,
     RunRedriven,
@@ -69,6 +71,7 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
         AttemptEnded: frozenset({NodeStatus.RUNNING}),
         NodeCancelRequested: frozenset({NodeStatus.RUNNING}),
+        RaceLost: frozenset({NodeStatus.RUNNING}),
         NodeEnded: frozenset(
             {NodeStatus.SUCCEEDED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.FAILED, NodeStatus.CANCELLED}
         ),
@@ -79,6 +82,8 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
     },
     NodeStatus.WAITING: {
         WaitChanged: frozenset({NodeStatus.WAITING}),
+        RaceLost: frozenset({NodeStatus.WAITING}),
+        EventsReceived: frozenset({NodeStatus.WAITING}),
         NodeEnded: frozenset(
             {
                 NodeStatus.SUCCEEDED,

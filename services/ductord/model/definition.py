@@ -38,8 +38,6 @@ MAX_INVERSES: Final = 20
 """Actions of one block of a compensation: they run one after the other."""
 MAX_REQUIREMENTS: Final = 100
 """Of one event set: each is a subscription, and all their events stand in one output."""
-MAX_KEY_BYTES: Final = 256
-"""Ruling L7; the names of events too."""
 
 StepRef = Annotated[str, Field(pattern=STEP_REF_PATTERN)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]

@@ -137,6 +137,7 @@ class TimerKind(StrEnum):
     RUN_TIMEOUT = "run_timeout"
     TOTAL_TIMEOUT = "total_timeout"
     STOP_GRACE = "stop_grace"
+    NODE_GRACE = "node_grace"
     WAIT = "wait"
     WAIT_TIMEOUT = "wait_timeout"
 

@@ -19,7 +19,7 @@ from ductord.model.enums import (
     TaskKind,
 )
 from ductord.model.manifest import RetryPolicy, Timeouts
-from ductord.model.run import Fault, Inverse, OutputRef, Registered, Stop, Waiting
+from ductord.model.run import Fault, Inverse, OutputRef, Received, Registered, Stop, Waiting
 
 
 def _tag(name: str) -> str:
@@ -119,6 +119,12 @@ class NodeCancelRequested(_Event, frozen=True, kw_only=True):
     step_ref: str
 
 
+class RaceLost(_Event, frozen=True, kw_only=True):
+    """The node leads to nothing but a race that another has won: it is called off (G7)."""
+
+    step_ref: str
+
+
 class NodePaused(_Event, frozen=True, kw_only=True):
     """An operator holds the node: it does not begin, no attempt of it is handed out."""
 
@@ -162,6 +168,13 @@ class WaitChanged(_Event, frozen=True, kw_only=True):
 
     step_ref: str
     waiting: Waiting
+
+
+class EventsReceived(_Event, frozen=True, kw_only=True):
+    """External events that count for the node's wait, beside those that counted before (E4). Their payloads stand in their own rows."""
+
+    step_ref: str
+    received: tuple[Received, ...]
 
 
 class EdgesResolved(_Event, frozen=True, kw_only=True):
@@ -255,7 +268,9 @@ Event = (
     | NodeReset
     | NodePolicyChanged
     | NodeParked
+    | RaceLost
     | WaitChanged
+    | EventsReceived
     | InverseRegistered
     | InversesHandedOver
     | CompensationPlanned

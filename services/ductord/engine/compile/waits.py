@@ -15,8 +15,9 @@ from ductord.engine.compile.network import Network
 from ductord.engine.positions import Path
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.suggest import suggestion
-from ductord.model.definition import MAX_KEY_BYTES, TYPE_OBJECTS, Digest, EventSet, StepDefinition, Wait
+from ductord.model.definition import TYPE_OBJECTS, Digest, EventSet, StepDefinition, Wait
 from ductord.model.enums import CompletionPolicy, DigestMode, StepType
+from ductord.model.jsonvalue import MAX_KEY_BYTES
 
 WAITS_FOR: Final = ("duration", "timestamp", "cron", "until_expr", "event", "signal")
 """Exactly one of these says what a wait step waits for."""

@@ -64,6 +64,8 @@ def _went_nowhere(node: Node) -> bool:
 
 def _cut_off(node: Node) -> bool:
     """Whether the node failed, was cancelled, or never began because the run was stopped."""
+    if node.skip_reason is SkipReason.RACE_LOST:
+        return False  # the race that it lost is over, and stays so
     return node.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) or node.skip_reason is SkipReason.RUN_ENDED
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ductord.engine.routing import Arrival
 from ductord.engine.tick import Again, Tick
 from ductord.model.enums import Outcome, TimerKind
 from ductord.model.inbox import Receipt, Signal
@@ -33,6 +34,9 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     Of types that wait, for waiting nodes that nobody holds: `on_timer(tick, index, kind)`: its timer `wait` or `wait_timeout` is due.
     `on_signal(tick, index, signal)`: somebody told the step something; it settles the signal. `on_receipts(tick, index, receipts)`: external events matched
     its wait. `look(tick, index)`: the run has changed (an `until` looks again). None: there is nothing of the kind.
+
+    Of types without work: `at_once(tick, index)` ends the node instead of beginning it; True if what led to nothing but it is to be called off.
+    `arrival(tick, index)`: what the incoming edges tell it, where that is not what a join tells (G7).
     """
 
     prepare: Callable[[Tick, int], Any]
@@ -49,6 +53,8 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     on_signal: Callable[[Tick, int, Signal], None] | None = None
     on_receipts: Callable[[Tick, int, Sequence[Receipt]], None] | None = None
     look: Callable[[Tick, int], None] | None = None
+    at_once: Callable[[Tick, int], bool] | None = None
+    arrival: Callable[[Tick, int], Arrival] | None = None
 
     @property
     def parks(self) -> bool:

@@ -106,7 +106,7 @@ def on_signal(tick: Tick, index: int, signal: Signal) -> None:
 
 def on_receipts(tick: Tick, index: int, receipts: Sequence[Receipt]) -> None:
     """The event has come; of several the first counts."""
-    event = events_wait.shown(tick, receipts[0])
+    event = events_wait.shown(tick, index, receipts[0])
     if event is None:
         return
     wait = _waiting(tick, index)
