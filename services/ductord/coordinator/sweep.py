@@ -1,7 +1,7 @@
 """Sweeps: what no wake-up tells. Overdue attempts and timers, and the net under lost wake-ups.
 
-`watch` runs often and reads two small indexes. `Net` runs once per sweep period and repairs what should never be missing: its counts belong at zero. Neither
-decides anything: they report silence and wake runs, and the tick decides.
+`watch` runs often and reads two small indexes. `Net` runs once per sweep period and repairs what should never be missing: its counts belong at zero. It also
+puts away external events whose time is over. Neither decides anything: they report silence and wake runs, and the tick decides.
 """
 
 from datetime import datetime, timedelta
@@ -14,18 +14,21 @@ from ductord.db.queries import Queries
 SQL = Queries("ductord.coordinator", "sweep.sql")
 
 _BATCH = 1000
+_EVENT_BATCHES = 100
 _LATE_COMMIT = timedelta(seconds=10)
 """How much older than a look a start may be that the look before could not see yet. What takes longer is found by the walk over all starts."""
-_WAITING = ("reports", "timers", "controls", "lates", "compensations")
+_WAITING = ("reports", "timers", "controls", "lates", "signals", "receipts", "compensations")
 _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 
 
 class Swept(msgspec.Struct, kw_only=True):
-    """Counts of one round. `expired`: attempts by outcome. `repaired`: wake-ups that had been lost, by where they were missing."""
+    """Counts of one round. `expired`: attempts by outcome. `repaired`: wake-ups that had been lost, by where they were missing. `events`: external events that
+    were put away."""
 
     expired: dict[str, int] = {}
     timers: int = 0
     repaired: dict[str, int] = {}
+    events: int = 0
 
     @property
     def woke(self) -> bool:
@@ -61,7 +64,7 @@ class Net:
 
     async def round(self, connection: asyncpg.Connection) -> Swept:
         """One round over what waits to be judged, the latest starts, and a page each of starts and open runs."""
-        swept = Swept()
+        swept = Swept(events=await _expire_events(connection))
         for place in _WAITING:
             swept.repaired[place] = await connection.fetchval(SQL[f"sweep_{place}"], self._period_ms, _BATCH)
         now = await connection.fetchval(SQL["now"])
@@ -78,6 +81,17 @@ class Net:
         swept.repaired["stuck"] = page["stuck"]
         self._open_runs = _after(page)
         return swept
+
+
+async def _expire_events(connection: asyncpg.Connection) -> int:
+    """Put away external events that nobody needs any more (E3), in batches, until none is left or this round has done enough."""
+    count = 0
+    for _ in range(_EVENT_BATCHES):
+        batch = await connection.fetchval(SQL["expire_events"], _BATCH)
+        count += batch
+        if batch < _BATCH:
+            break
+    return count
 
 
 def _after(page: asyncpg.Record) -> tuple[str, str]:

@@ -107,18 +107,23 @@ select (select count(*)::int from lost) as lost, (select count(*)::int from page
        (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
 
 -- name: sweep_stuck
--- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt, no operator who holds them. The
--- count should be 0: each is a bug, and is woken.
+-- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt, no operator who holds them, and no
+-- step that is parked until somebody outside speaks, beside which no other is at work. The count should be 0: each is a bug, and is woken.
 with page as (
     select r.tenant_id, r.run_id, r.update_time, r.held from eec_workflow_run r
     where r.end_time is null and (r.tenant_id, r.run_id) > ($1, $2::uuid) order by r.tenant_id, r.run_id limit $3
 ),
-stuck as (
+idle as materialized (
     select p.tenant_id, p.run_id from page p
     where not p.held and p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
       and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind <> 'run_timeout' offset 0)
       and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open' offset 0)
+),
+stuck as (
+    select i.tenant_id, i.run_id from idle i
+    cross join lateral (select r.node_states from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id offset 0) n
+    where not jsonb_path_exists(n.node_states, '$.* ? (@.status == "waiting")') or jsonb_path_exists(n.node_states, '$.* ? (@.status == "running")')
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from stuck)
 select (select count(*)::int from stuck) as stuck, (select count(*)::int from page) as seen,
@@ -161,6 +166,50 @@ with lost as (
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
 select count(*)::int from lost;
+
+-- name: sweep_signals
+-- Signals that nobody woke a run for: their step waits, and nobody holds it, or has ended, or their run has. Others are kept for a step to come (E1).
+with lost as (
+    select distinct s.tenant_id, s.run_id from eec_workflow_signal s
+    cross join lateral (
+        select r.end_time, r.status, r.node_states -> s.step_ref as node from eec_workflow_run r where r.tenant_id = s.tenant_id and r.run_id = s.run_id offset 0
+    ) n
+    where s.status = 'kept' and s.create_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and (n.end_time is not null
+           or (n.node ->> 'status' not in ('pending', 'running') and n.status <> 'paused' and n.node -> 'paused' is null))
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_receipts
+-- Events that were received and that nobody woke a run for; what a pause of the run or of the step holds waits for a resume (C2).
+with lost as (
+    select distinct n.tenant_id, n.run_id from eec_workflow_receipt n
+    where n.applied_time is null and n.receive_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = n.tenant_id and w.run_id = n.run_id offset 0)
+      and not exists (select from eec_workflow_run r where r.tenant_id = n.tenant_id and r.run_id = n.run_id and r.held
+                        and (r.status = 'paused' or r.node_states -> n.step_ref -> 'paused' is not null) offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: expire_events
+-- Events whose id dedupes no longer and which are kept for nobody; one that counts for a wait that is still open has to stay, since its payload stands nowhere else.
+with expired as (
+    select e.ctid as row_id from eec_workflow_event e
+    where e.dedupe_until <= eec_now() and (e.keep_until is null or e.keep_until <= eec_now())
+      and not exists (
+          select from eec_workflow_wait w
+          join eec_workflow_receipt r on r.tenant_id = w.tenant_id and r.run_id = w.run_id and r.step_ref = w.step_ref and r.attempt = w.attempt
+              and r.event_name = e.event_name and r.event_id = e.event_id and r.requirement = w.requirement
+          where w.tenant_id = e.tenant_id and w.event_name = e.event_name and w.correlation_key = any(array[e.correlation_key, '']) and w.close_time is null offset 0)
+    order by e.dedupe_until limit $1
+),
+gone as (delete from eec_workflow_event e where e.ctid = any(array(select row_id from expired)) returning 1)
+select count(*)::int from gone;
 
 -- name: now
 select eec_now();
