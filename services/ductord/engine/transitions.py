@@ -20,7 +20,6 @@ from ductord.model.events import (
     NodePolicyChanged,
     NodeReset,
     NodeResumed,
-    RaceLost,
     RunEnded,
     RunPaused,
     RunRedriven,
@@ -71,7 +70,6 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
         AttemptEnded: frozenset({NodeStatus.RUNNING}),
         NodeCancelRequested: frozenset({NodeStatus.RUNNING}),
-        RaceLost: frozenset({NodeStatus.RUNNING}),
         NodeEnded: frozenset(
             {NodeStatus.SUCCEEDED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.FAILED, NodeStatus.CANCELLED}
         ),
@@ -82,7 +80,6 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
     },
     NodeStatus.WAITING: {
         WaitChanged: frozenset({NodeStatus.WAITING}),
-        RaceLost: frozenset({NodeStatus.WAITING}),
         EventsReceived: frozenset({NodeStatus.WAITING}),
         NodeEnded: frozenset(
             {
