@@ -28,7 +28,6 @@ from ductord.model.events import (
     EdgesResolved,
     Event,
     EventsReceived,
-    EventsReceived,
     HistoryLong,
     InverseEnded,
     InverseRegistered,
@@ -214,8 +213,6 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             yield f"{event.step_ref} waits ({_waiting(event.waiting)})"
         case WaitChanged():
             yield f"{event.step_ref} goes on waiting ({_waiting(event.waiting)})"
-        case EventsReceived():
-            yield f"{event.step_ref} received {', '.join(_received(received) for received in event.received)}"
         case EventsReceived():
             yield f"{event.step_ref} received {', '.join(_received(received) for received in event.received)}"
         case NodeEnded():

@@ -37,6 +37,7 @@ from ductord.model.events import (
     NodePolicyChanged,
     NodeReset,
     NodeResumed,
+    RaceLost,
     RunEnded,
     RunForked,
     RunPaused,
@@ -110,6 +111,10 @@ class Working:
                 self.nodes[index] = replace(node, cancelling=True)
             case NodePaused() | NodeResumed() | NodePolicyChanged():
                 self._node_adjusted(event)
+            case RaceLost():
+                index, node = self._node(event.step_ref)
+                node_may(event.step_ref, node.status, RaceLost, node.status)
+                self.nodes[index] = replace(node, lost=True)
             case NodeParked():
                 self._node_parked(event, at)
             case WaitChanged():

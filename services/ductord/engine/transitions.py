@@ -20,6 +20,7 @@ from ductord.model.events import (
     NodePolicyChanged,
     NodeReset,
     NodeResumed,
+    RaceLost,
     RunEnded,
     RunPaused,
     RunRedriven,
@@ -70,6 +71,7 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
         AttemptEnded: frozenset({NodeStatus.RUNNING}),
         NodeCancelRequested: frozenset({NodeStatus.RUNNING}),
+        RaceLost: frozenset({NodeStatus.RUNNING}),
         NodeEnded: frozenset(
             {NodeStatus.SUCCEEDED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.FAILED, NodeStatus.CANCELLED}
         ),
@@ -80,6 +82,7 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
     },
     NodeStatus.WAITING: {
         WaitChanged: frozenset({NodeStatus.WAITING}),
+        RaceLost: frozenset({NodeStatus.WAITING}),
         EventsReceived: frozenset({NodeStatus.WAITING}),
         NodeEnded: frozenset(
             {

@@ -119,6 +119,12 @@ class NodeCancelRequested(_Event, frozen=True, kw_only=True):
     step_ref: str
 
 
+class RaceLost(_Event, frozen=True, kw_only=True):
+    """The node leads to nothing but a race that another has won: it is called off (G7)."""
+
+    step_ref: str
+
+
 class NodePaused(_Event, frozen=True, kw_only=True):
     """An operator holds the node: it does not begin, no attempt of it is handed out."""
 
@@ -262,6 +268,7 @@ Event = (
     | NodeReset
     | NodePolicyChanged
     | NodeParked
+    | RaceLost
     | WaitChanged
     | EventsReceived
     | InverseRegistered
