@@ -66,7 +66,8 @@ def on_timer(tick: Tick, index: int, kind: TimerKind) -> None:
     """Nobody decided in time: the policy does, and the books say so."""
     spec, wait = _spec(tick, index), waiting.of(tick, index)
     ref, attempt = tick.manifest.steps[index].ref, tick.work.nodes[index].attempt
-    message = f"nobody decided within timeout_ms {spec.timeout_ms}"
+    so_far = f"{len(wait.votes)} of {spec.required} approved" if wait.votes else "nobody decided"
+    message = f"{so_far} within timeout_ms {spec.timeout_ms}"
     note = f"step {ref}: {message}, so on_timeout {spec.on_timeout} acts"
     tick.do(RecordAudit(key=f"approval_timeout:{ref}:{attempt}", action="approval_timeout", message=note))
     if spec.on_timeout is OnTimeout.APPROVE:
