@@ -223,7 +223,7 @@ class MemoryWorld:
                 for (ref, attempt), patterns in sorted(rows.outside.waits.items())
                 for pattern in sorted(patterns, key=lambda p: p.requirement)
             ),
-            kept=tuple(rows.kept_signals()),
+            kept=tuple(rows.outside.kept()),
             receipts=dict(sorted(Counter(receipt.step_ref for receipt in rows.outside.unapplied()).items())),
         )
 

@@ -45,8 +45,17 @@ from ductord.model.effects import (
     StartRun,
     TakeReceipts,
 )
-from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, Outcome, TaskKind, TimerKind, Verb
-from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, Signal, SourceKey, TimerDue
+from ductord.model.enums import (
+    AttemptStatus,
+    CheckpointStatus,
+    OperationStatus,
+    Outcome,
+    SignalStatus,
+    TaskKind,
+    TimerKind,
+    Verb,
+)
+from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
 from tests.support.outside import Outside
@@ -138,7 +147,7 @@ class Rows:
         }
         sources: dict[SourceKey, Any] = {}
         payloads: dict[str, Any] = {}
-        signals = tuple(self.kept_signals())
+        signals = tuple(self.outside.kept())
         receipts = tuple(self.outside.unapplied())
         origin = self._origin() if self.run is None else None
         points = self._points(controls)
@@ -208,10 +217,6 @@ class Rows:
         run_id, ref, _, number = key
         row = self.family[run_id].attempts[ref, number]
         return row.output if row.has_output else (row.late[1] if row.late is not None else None)
-
-    def kept_signals(self) -> Iterator[Signal]:
-        """Signals that no step has consumed and that went on to no successor."""
-        return (signal for signal in self.outside.kept() if signal.request_id not in self.moved)
 
     def _lates(self) -> Iterator[LateSuccess]:
         for a in self.attempts.values():
@@ -329,7 +334,11 @@ class Rows:
             case SettleSignal():
                 self.outside.settle(effect)
             case MoveSignals():
-                self.moved.update((name, effect.run_id) for name in effect.request_ids)
+                for name in effect.request_ids:
+                    self.moved[name] = effect.run_id
+                    self.outside.settle(
+                        SettleSignal(request_id=name, status=SignalStatus.APPLIED, message="forwarded to the successor")
+                    )
             case _:
                 assert_never(effect)
 
