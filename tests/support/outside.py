@@ -103,8 +103,11 @@ class Outside:
                 self._receive(*place, published.event, now)
 
     def close(self, effect: CloseWait) -> None:
-        """It listens no longer."""
+        """It listens no longer; what it has received and its end left over is put away with it."""
         del self.waits[effect.step_ref, effect.attempt]
+        for receipt in self.receipts:
+            if (receipt.step_ref, receipt.attempt) == (effect.step_ref, effect.attempt):
+                self.receipts[receipt] = True
 
     def take(self, effect: TakeReceipts) -> None:
         """Receipts were applied."""

@@ -84,6 +84,7 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         _launch(tick, parking=False)
         continuing.tell_length(tick)
         checkpoints.judge(tick)
+        signals.put_away(tick)
         ending.close(tick)
     if tick.work.run.saga.plan or not tick.open:
         saga.advance(tick)

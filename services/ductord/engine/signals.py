@@ -6,6 +6,7 @@ parked is kept until it does. What word means for a type of step is asked of its
 
 from collections.abc import Callable
 from itertools import groupby
+from typing import Any
 
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
@@ -90,6 +91,14 @@ def _place(fact: Fact) -> tuple[str, int] | None:
     return (fact.step_ref, fact.attempt) if isinstance(fact, Receipt) else None
 
 
+def put_away(tick: Tick) -> None:
+    """Signals for steps that ended in this tick without them change nothing any more (E1)."""
+    for signal in _unsettled(tick):
+        index = tick.graph.index.get(signal.step_ref)
+        if index is not None and tick.work.nodes[index].status.terminal:
+            _too_late(tick, signal)
+
+
 def hand_over(tick: Tick, run_id: str) -> None:
     """The run ends to go on as `run_id`, which gets what no step has consumed (C6)."""
     unconsumed = tuple(signal.request_id for signal in _unsettled(tick) if _cut_off(tick, signal))
@@ -106,14 +115,15 @@ def end(tick: Tick) -> None:
             _ignore(tick, signal)
 
 
-def _moment(fact: Fact) -> tuple[object, int]:
+def _moment(fact: Fact) -> tuple[Any, ...]:
+    """What the order of facts is judged by: events of one instant go by their ids (E4), signals as they came (E1)."""
     match fact:
         case AttemptReport():
             return fact.report_time, 0
         case Signal():
             return fact.create_time, 1
         case Receipt():
-            return fact.time, 1
+            return fact.time, 1, fact.event_id, fact.event_name, fact.requirement
         case TimerDue():
             return fact.due_time, 2
 
