@@ -88,6 +88,47 @@ def everything() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def waits() -> dict[str, Any]:
+    """A definition with every field of the steps that wait."""
+    event = {"event_name": "paid.${{ VARS.kind }}", "correlation_key": "TRIGGER.payload.order"}
+    requirement = {"name": "paid", "event_name": "paid", "filter": "EVENT.payload.sum > 1"}
+    steps: list[dict[str, Any]] = [
+        {"ref": "for", "type": "wait", "wait": {"duration": "PT${{ TRIGGER.payload.s }}S", "timeout_ms": 5, "on_timeout": "skip"}},
+        {"ref": "at", "type": "wait", "wait": {"timestamp": "2030-01-01T00:00:00Z", "timeout_ms": 6, "on_timeout": "continue"}},
+        {"ref": "tick", "type": "wait", "wait": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin", "timeout_ms": 7, "on_timeout": "fail"}},
+        {"ref": "true", "type": "wait", "wait": {"until_expr": "TRIGGER.payload.go == true"}},
+        {"ref": "event", "type": "wait", "wait": {"event": event}},
+        {"ref": "signal", "type": "wait", "wait": {"signal": "customs"}},
+        {"ref": "approval", "type": "approval"},
+        {
+            "ref": "approvals",
+            "type": "approval",
+            "approval": {"timeout_ms": 8, "on_timeout": "approve", "required": 2, "groups": ["a", "b"], "allow_self": False},
+        },
+        {"ref": "case", "type": "human_loop", "human_loop": {"case_type": "refund", "awaiting_status": "closed", "timeout_ms": 9}},
+        {"ref": "race", "type": "race", "race": {"losers": "let_finish"}},
+        {
+            "ref": "set",
+            "type": "event_set",
+            "event_set": {
+                "correlation_key": "TRIGGER.payload.order",
+                "requirements": [requirement, {"name": "sent", "event_name": "sent"}],
+                "completion_policy": "quorum",
+                "quorum": 1,
+                "timeout_ms": 10,
+                "on_timeout": "skip",
+            },
+        },
+    ]  # fmt: skip
+    names = ("approved", "rejected", "success", "success", "success")
+    ends = (("approval", "case"), ("approval", "event"), ("for", "race"), ("at", "race"), ("race", "set"))
+    edges = [{"source_ref": a, "target_ref": b, "type": name} for (a, b), name in zip(ends, names, strict=True)]
+    rest = everything()
+    kept = {name: rest[name] for name in ("family_slug", "title", "description", "tags", "triggers", "fail_policy")}
+    checkpoints = [{"name": "c", "step_refs": ["set"]}]
+    return kept | {"variables": {"kind": "card"}, "steps": steps, "edges": edges, "checkpoints": checkpoints}
+
+
 def shuffled(value: Any) -> Any:
     """The same JSON with every object's keys the other way round."""
     if isinstance(value, dict):
@@ -95,7 +136,9 @@ def shuffled(value: Any) -> Any:
     return [shuffled(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("definition", [order("everything"), everything()], ids=["small", "everything"])
+@pytest.mark.parametrize(
+    "definition", [order("everything"), everything(), waits()], ids=["small", "everything", "waits"]
+)
 async def test_the_same_definition_has_the_same_hash_through_every_door(
     definitions: Definitions, definition: dict[str, Any]
 ) -> None:

@@ -68,7 +68,7 @@ MOST: dict[str, dict[str, Any]] = {
 """All that fits together."""
 
 
-def of(kind: str, ref: str = "w", **fields: Any) -> dict[str, Any]:
+def of(kind: str, ref: str = "w", /, **fields: Any) -> dict[str, Any]:
     return {"ref": ref, "type": kind, **fields}
 
 
@@ -154,7 +154,7 @@ def test_what_is_said_arrives() -> None:
     ],
 )
 def test_a_default_that_is_written_out_is_the_same_manifest(kind: str, said: dict[str, Any]) -> None:
-    defaults = {
+    defaults: dict[str, dict[str, Any]] = {
         "wait": {"timezone": "".join(["U", "TC"]), "on_timeout": "fail"},
         "human_loop": {"awaiting_status": "".join(["resol", "ved"])},
         "approval": {"required": 1, "groups": [], "allow_self": True, "on_timeout": "fail"},
@@ -332,9 +332,9 @@ def test_the_schema_knows_every_type_that_runs() -> None:
         if kind is not StepType.ACTION:
             good = {"type": "workflow_definition", "definition": raced(of(kind, **{kind: MOST[kind]}))}
             assert schema.faults(good) == ()
-    for kind, fields, (code, _) in WRONG:
-        if code in ("UNKNOWN_FIELD", "UNKNOWN_VALUE", "WRONG_TYPE") and kind in SUPPORTED:
-            bad = {"type": "workflow_definition", "definition": raced(of(kind, **fields))}
+    for name, fields, (code, _) in WRONG:
+        if code in ("UNKNOWN_FIELD", "UNKNOWN_VALUE", "WRONG_TYPE") and name in SUPPORTED:
+            bad = {"type": "workflow_definition", "definition": raced(of(name, **fields))}
             assert schema.faults(bad), fields
 
 
