@@ -103,7 +103,7 @@ def waits() -> dict[str, Any]:
         {
             "ref": "approvals",
             "type": "approval",
-            "approval": {"timeout_ms": 8, "on_timeout": "approve", "required": 2, "groups": ["a", "b"], "allow_self": False},
+            "approval": {"timeout_ms": 8, "on_timeout": "approve", "required": 2, "groups": ["a", "b"], "allow_self": True},
         },
         {"ref": "case", "type": "human_loop", "human_loop": {"case_type": "refund", "awaiting_status": "closed", "timeout_ms": 9}},
         {"ref": "race", "type": "race", "race": {"losers": "let_finish"}},

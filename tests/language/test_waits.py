@@ -45,7 +45,7 @@ LEAST: dict[str, dict[str, Any]] = {
 
 MOST: dict[str, dict[str, Any]] = {
     "wait": {"event": {"event_name": "a.${{ VARS.kind }}", "correlation_key": "TRIGGER.payload.order"}, "timeout_ms": 5, "on_timeout": "skip"},
-    "approval": {"timeout_ms": 5, "on_timeout": "approve", "required": 2, "groups": ["finance"], "allow_self": False},
+    "approval": {"timeout_ms": 5, "on_timeout": "approve", "required": 2, "groups": ["finance"], "allow_self": True},
     "human_loop": {"case_type": "refund", "awaiting_status": "closed", "timeout_ms": 5, "on_timeout": "continue"},
     "race": {"losers": "let_finish"},
     "event_set": {
@@ -131,9 +131,7 @@ def test_the_defaults() -> None:
 
 def test_what_is_said_arrives() -> None:
     approval, race = step_of("approval", MOST["approval"]).approval, step_of("race", MOST["race"]).race
-    assert approval == ApprovalSpec(
-        timeout_ms=5, on_timeout=OnTimeout.APPROVE, required=2, groups=("finance",), allow_self=False
-    )
+    assert approval == ApprovalSpec(timeout_ms=5, on_timeout=OnTimeout.APPROVE, required=2, groups=("finance",))
     assert race == RaceSpec(losers=RaceLosers.LET_FINISH)
     event_set, digest = step_of("event_set", MOST["event_set"]).event_set, step_of("digest", MOST["digest"]).digest
     assert event_set is not None
@@ -234,6 +232,7 @@ WRONG: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ("approval", {"approval": {"required": 0}}, ("OUT_OF_RANGE", "steps[2].approval.required")),
     ("approval", {"approval": {"timeout_ms": 0}}, ("OUT_OF_RANGE", "steps[2].approval.timeout_ms")),
     ("approval", {"approval": {"allow_self": "yes"}}, ("WRONG_TYPE", "steps[2].approval.allow_self")),
+    ("approval", {"approval": {"allow_self": False}}, ("FEATURE_NOT_SUPPORTED", "steps[2].approval.allow_self")),
     ("human_loop", {}, ("MISSING_FIELD", "steps[2].human_loop")),
     ("human_loop", {"human_loop": {}}, ("MISSING_FIELD", "steps[2].human_loop.case_type")),
     ("race", {"race": {"losers": "shoot"}}, ("UNKNOWN_VALUE", "steps[2].race.losers")),
