@@ -116,14 +116,14 @@ def end(tick: Tick) -> None:
 
 
 def _moment(fact: Fact) -> tuple[Any, ...]:
-    """What the order of facts is judged by: events of one instant go by their ids (E4), signals as they came (E1)."""
+    """What the order of facts is judged by: events of one instant go by their ids, each wait getting one as a whole (E4), signals as they came (E1)."""
     match fact:
         case AttemptReport():
             return fact.report_time, 0
         case Signal():
             return fact.create_time, 1
         case Receipt():
-            return fact.time, 1, fact.event_id, fact.event_name, fact.requirement
+            return fact.time, 1, fact.event_id, fact.event_name, fact.step_ref, fact.attempt, fact.requirement
         case TimerDue():
             return fact.due_time, 2
 
