@@ -74,6 +74,7 @@ grant select, insert, update on eec_workflow_compensation to ductor_coordinator;
 grant select, insert, update (status, settle_time, outcome_message) on eec_workflow_signal to ductor_coordinator;
 grant select, insert, update (close_time) on eec_workflow_wait to ductor_coordinator;
 grant select, delete on eec_workflow_event to ductor_coordinator;
+grant select, insert, update on eec_workflow_digest, eec_workflow_digest_arrival, eec_workflow_digest_last to ductor_coordinator;
 grant select, insert, update (applied_time) on eec_workflow_receipt to ductor_coordinator;
 grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarantine to ductor_coordinator;
 grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column

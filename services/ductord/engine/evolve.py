@@ -376,6 +376,7 @@ class Working:
             end_time=at,
             close_reason=event.close_reason,
             continued_to_run_id=event.continued_to_run_id,
+            merged_into_run_id=event.merged_into_run_id,
         )
 
 

@@ -42,6 +42,7 @@ RUN: Mapping[RunStatus, Mapping[type, frozenset[RunStatus]]] = {
                 RunStatus.CANCELLED,
                 RunStatus.TIMED_OUT,
                 RunStatus.TERMINATED,
+                RunStatus.MERGED,
             }
         ),
     },

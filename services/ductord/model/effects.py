@@ -7,7 +7,15 @@ from datetime import datetime
 
 import msgspec
 
-from ductord.model.enums import AttemptStatus, CheckpointStatus, OperationStatus, SignalStatus, TaskKind, TimerKind
+from ductord.model.enums import (
+    AttemptStatus,
+    CheckpointStatus,
+    DigestMode,
+    OperationStatus,
+    SignalStatus,
+    TaskKind,
+    TimerKind,
+)
 from ductord.model.run import Fault, Inverse, OutputRef, Registered
 
 
@@ -226,6 +234,44 @@ class MoveSignals(_Effect, frozen=True, kw_only=True):
     request_ids: tuple[str, ...]
 
 
+class JoinDigest(_Effect, frozen=True, kw_only=True):
+    """The run has reached a digest (E5): join the open window of this key, or open one with these settings, or pass alone; the commit decides, since only it
+    sees the other runs, and tells this run by a `DigestFact`. `key`, `dedupe`: canonical JSON. `tick_time`: of mode timed, the cron tick that ends the window."""
+
+    step_ref: str
+    attempt: int
+    key: str
+    mode: DigestMode
+    window_ms: int = 0
+    look_back_ms: int = 0
+    tick_time: datetime | None = None
+    max_events: int = 0
+    dedupe: str = ""
+
+
+class CloseDigest(_Effect, frozen=True, kw_only=True):
+    """The leader's window is due: nobody joins it any more, and the leader is told who did."""
+
+    step_ref: str
+    attempt: int
+    window_id: str
+
+
+class FlushDigest(_Effect, frozen=True, kw_only=True):
+    """The leader has gone on with everything that had come: the other runs of the window are told in the same commit that they are merged into it."""
+
+    step_ref: str
+    attempt: int
+    window_id: str
+
+
+class LeaveDigest(_Effect, frozen=True, kw_only=True):
+    """The run's wait ended otherwise (cancelled, terminated, reset): its arrival is taken back, and the next one leads where it led."""
+
+    step_ref: str
+    attempt: int
+
+
 class RecordAudit(_Effect, frozen=True, kw_only=True):
     """A line in the audit trail about something the engine decided by itself, unique by `key` within the run (C8)."""
 
@@ -259,4 +305,8 @@ Effect = (
     | TakeReceipts
     | SettleSignal
     | MoveSignals
+    | JoinDigest
+    | CloseDigest
+    | FlushDigest
+    | LeaveDigest
 )

@@ -312,6 +312,16 @@ class RaceLosers(StrEnum):
     LET_FINISH = "let_finish"
 
 
+class DigestPlace(StrEnum):
+    """What the commit made of a run that reached a digest (ruling E5). `closed`: its window takes nobody any more, it leads and goes on."""
+
+    PASSES = "passes"
+    LEADS = "leads"
+    FOLLOWS = "follows"
+    CLOSED = "closed"
+    MERGED = "merged"
+
+
 class DigestMode(StrEnum):
     """When a digest lets its arrivals go (ruling E5)."""
 

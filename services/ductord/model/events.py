@@ -212,6 +212,7 @@ class RunEnded(_Event, frozen=True, kw_only=True):
     output_fault: Fault | None = None
     close_reason: str = ""
     continued_to_run_id: str = ""
+    merged_into_run_id: str = ""
 
 
 class InverseRegistered(_Event, frozen=True, kw_only=True):

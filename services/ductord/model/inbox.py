@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ductord.model.control import Control
-from ductord.model.enums import Outcome, SignalVerb, TaskKind, TimerKind
+from ductord.model.enums import DigestPlace, Outcome, SignalVerb, TaskKind, TimerKind
 from ductord.model.run import Fault, OutputRef, Run, RunStart
 
 
@@ -122,6 +122,31 @@ def receipt_key(step_ref: str, attempt: int, event_name: str, event_id: str) -> 
     return f"event:{step_ref}:{attempt}:{event_name}:{event_id}"
 
 
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that a window has collected; its trigger's input stands in `Inbox.payloads` under `key` when asked for."""
+
+    run_id: str
+    time: datetime
+
+    @property
+    def key(self) -> str:
+        """Names its payload."""
+        return f"arrival:{self.run_id}"
+
+
+class DigestFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What is new about the run's place in a digest's window (ruling E5). `due_time`: when the window ends, of a leader. `arrivals`: of a closed window, by time and
+    id, the leader's own among them. `leader_run_id`: of a follower and a merged run. Shown until the node's wait says so too."""
+
+    step_ref: str
+    attempt: int
+    place: DigestPlace
+    window_id: str = ""
+    due_time: datetime | None = None
+    arrivals: tuple[Arrival, ...] = ()
+    leader_run_id: str = ""
+
+
 SourceKey = tuple[str, str, int, int]
 """Where an output is that an inverse reads: (run id, step ref, item index, attempt); the run id is never empty here."""
 
@@ -150,3 +175,4 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     signals: tuple[Signal, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     payloads: Mapping[str, Any] = {}
+    digests: tuple[DigestFact, ...] = ()

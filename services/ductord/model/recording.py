@@ -13,6 +13,7 @@ import msgspec
 from ductord.model.control import Control
 from ductord.model.enums import OperationStatus, Outcome, TaskKind
 from ductord.model.events import Event
+from ductord.model.inbox import Receipt, Signal
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, OutputRef, RunStart
 
@@ -71,6 +72,23 @@ class ControlLine(_Line, frozen=True, kw_only=True, tag="control"):
     settle_time: datetime | None = None
 
 
+class SignalLine(_Line, frozen=True, kw_only=True, tag="signal"):
+    """What somebody told a step. `number`: the order of what was said in one instant. `seq`: the transition in which it was dealt with; 0: none was made by it."""
+
+    signal: Signal
+    number: int = 0
+    payload: Any = None
+    seq: int = 0
+
+
+class ReceiptLine(_Line, frozen=True, kw_only=True, tag="receipt"):
+    """An external event that a wait received, with the event's payload. `seq`: the transition that it was applied in; 0: none was made by it."""
+
+    receipt: Receipt
+    payload: Any = None
+    seq: int = 0
+
+
 class SourceLine(_Line, frozen=True, kw_only=True, tag="source_output"):
     """An output of another run, which an inverse of this one read."""
 
@@ -81,16 +99,18 @@ class SourceLine(_Line, frozen=True, kw_only=True, tag="source_output"):
     output: Any = None
 
 
-Line = RunLine | TransitionLine | AttemptLine | ControlLine | SourceLine
+Line = RunLine | TransitionLine | AttemptLine | ControlLine | SignalLine | ReceiptLine | SourceLine
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """A recording put together. `transitions` are in order of `seq`."""
+    """A recording put together. `transitions` are in order of `seq`, `signals` and `receipts` as they came."""
 
     run: RunLine
     transitions: tuple[TransitionLine, ...] = ()
     attempts: tuple[AttemptLine, ...] = ()
     controls: tuple[ControlLine, ...] = ()
+    signals: tuple[SignalLine, ...] = ()
+    receipts: tuple[ReceiptLine, ...] = ()
     sources: tuple[SourceLine, ...] = ()
 
 
@@ -110,6 +130,8 @@ def encode(recording: Recording) -> str:
         *recording.transitions,
         *recording.attempts,
         *recording.controls,
+        *recording.signals,
+        *recording.receipts,
         *recording.sources,
     )
     return "".join(map(encode_line, lines))
@@ -133,5 +155,16 @@ def decode(text: str | bytes) -> Recording:
         transitions=tuple(sorted(transitions, key=lambda line: line.seq)),
         attempts=tuple(line for line in lines if isinstance(line, AttemptLine)),
         controls=tuple(line for line in lines if isinstance(line, ControlLine)),
+        signals=tuple(sorted((line for line in lines if isinstance(line, SignalLine)), key=_said)),
+        receipts=tuple(sorted((line for line in lines if isinstance(line, ReceiptLine)), key=_received)),
         sources=tuple(line for line in lines if isinstance(line, SourceLine)),
     )
+
+
+def _said(line: SignalLine) -> tuple[datetime, int]:
+    return line.signal.create_time, line.number
+
+
+def _received(line: ReceiptLine) -> tuple[datetime, str, str, str, int, str]:
+    of = line.receipt
+    return of.time, of.event_id, of.event_name, of.step_ref, of.attempt, of.requirement

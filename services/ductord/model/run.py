@@ -239,6 +239,7 @@ class Run(_Value, frozen=True, kw_only=True):
     saga: Saga = NO_SAGA
     close_reason: str = ""
     continued_to_run_id: str = ""
+    merged_into_run_id: str = ""
     moves: int = 0
     warned: bool = False
 

@@ -23,6 +23,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     saga: Saga = NO_SAGA
     close_reason: str = ""
     continued_to_run_id: str = ""
+    merged_into_run_id: str = ""
     moves: int = 0
     warned: bool = False
 
@@ -61,6 +62,7 @@ def encode_state(run: Run) -> str:
             saga=run.saga,
             close_reason=run.close_reason,
             continued_to_run_id=run.continued_to_run_id,
+            merged_into_run_id=run.merged_into_run_id,
             moves=run.moves,
             warned=run.warned,
         )
@@ -101,6 +103,7 @@ def decode_run(
         saga=state.saga,
         close_reason=state.close_reason,
         continued_to_run_id=state.continued_to_run_id,
+        merged_into_run_id=state.merged_into_run_id,
         moves=state.moves,
         warned=state.warned,
     )

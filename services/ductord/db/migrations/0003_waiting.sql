@@ -79,3 +79,49 @@ create table eec_workflow_receipt (
     primary key (tenant_id, run_id, step_ref, attempt, event_name, event_id, requirement)
 );
 create index eec_workflow_receipt_new on eec_workflow_receipt (tenant_id, run_id) where applied_time is null;
+
+-- Digests (ruling E5): one open window per (family, step, key); runs arrive in it, the first leads.
+create table eec_workflow_digest (
+    tenant_id       text not null,
+    window_id       uuid not null,
+    family_slug     text not null,
+    step_ref        text not null,
+    key             text not null,                    -- canonical JSON of the digest_key's value
+    leader_run_id   uuid not null,
+    max_events      int not null default 0,
+    open_time       timestamptz not null,
+    due_time        timestamptz not null,
+    close_time      timestamptz,                      -- nobody joins any more
+    flush_time      timestamptz,                      -- the leader has gone on
+    primary key (tenant_id, window_id)
+);
+create unique index eec_workflow_digest_open on eec_workflow_digest (tenant_id, family_slug, step_ref, key) where close_time is null;
+
+-- A run in a window, or one that passed alone (no window). `place` is what the run is to be told; `told_time`: its tick has been shown it and has said so.
+create table eec_workflow_digest_arrival (
+    tenant_id       text not null,
+    run_id          uuid not null,
+    step_ref        text not null,
+    attempt         int not null,
+    window_id       uuid,
+    dedupe          text not null default '',
+    counts          boolean not null default true,    -- false: its dedupe key was there already
+    arrive_time     timestamptz not null,
+    place           text not null check (place in ('passes', 'leads', 'follows', 'closed', 'merged')),
+    told_time       timestamptz,
+    leave_time      timestamptz,
+    primary key (tenant_id, run_id, step_ref, attempt)
+);
+create index eec_workflow_digest_arrival_window on eec_workflow_digest_arrival (tenant_id, window_id, arrive_time, run_id) where window_id is not null;
+create index eec_workflow_digest_arrival_new on eec_workflow_digest_arrival (tenant_id, run_id) where told_time is null;
+
+-- When something passed or was flushed last, for the look-back of mode backoff.
+create table eec_workflow_digest_last (
+    tenant_id       text not null,
+    family_slug     text not null,
+    step_ref        text not null,
+    key             text not null,
+    last_time       timestamptz not null,
+    primary key (tenant_id, family_slug, step_ref, key)
+);
+alter table eec_workflow_run add column merged_into_run_id uuid;
