@@ -25,7 +25,7 @@ SELECT = {
         "compensation",
         "intent",
     },
-    "signals": set[str](),
+    "signals": {"version", "run_start", "run", "signal", "wait", "event", "receipt"},
     "reads": {
         "definition",
         "version",
@@ -41,6 +41,10 @@ SELECT = {
         "audit",
         "intent",
         "compensation",
+        "signal",
+        "wait",
+        "event",
+        "receipt",
     },
     "coordinator": {
         "definition",
@@ -56,6 +60,10 @@ SELECT = {
         "wakeup",
         "intent",
         "compensation",
+        "signal",
+        "wait",
+        "event",
+        "receipt",
     },
     "dispatch": {"step_attempt"},
 }
@@ -63,7 +71,7 @@ INSERT = {
     "definition": {"definition", "draft", "version", "audit"},
     "trigger": {"run_start", "run_label", "wakeup"},
     "run_control": {"intent", "wakeup", "audit"},
-    "signals": set[str](),
+    "signals": {"signal", "event", "receipt", "wakeup"},
     "reads": set[str](),
     "coordinator": {
         "run_start",
@@ -78,6 +86,9 @@ INSERT = {
         "audit",
         "intent",
         "compensation",
+        "signal",
+        "wait",
+        "receipt",
     },
     "dispatch": {"wakeup"},
 }
@@ -87,7 +98,7 @@ DELETE = {
     "run_control": set[str](),
     "signals": set[str](),
     "reads": set[str](),
-    "coordinator": {"timer", "quarantine", "wakeup", "checkpoint"},
+    "coordinator": {"timer", "quarantine", "wakeup", "checkpoint", "event"},
     "dispatch": set[str](),
 }
 ALL = None
@@ -100,7 +111,7 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
     "definition": {"definition": ALL, "draft": ALL, "version": {"status", "archive_time"}},
     "trigger": {},
     "run_control": {},
-    "signals": {},
+    "signals": {"wait": {"open_time"}},
     "reads": {},
     "coordinator": {
         "run": ALL,
@@ -123,6 +134,9 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
         },
         "intent": {"status", "settle_time", "outcome_code", "outcome_message", "result"},
         "compensation": ALL,
+        "signal": {"status", "settle_time", "outcome_message"},
+        "wait": {"close_time"},
+        "receipt": {"applied_time"},
     },
     "dispatch": {"step_attempt": LEASE_AND_RESULT},
 }
@@ -171,7 +185,7 @@ async def test_table_role_privilege_matrix(database: Database, role: str) -> Non
             }
             allowed = UPDATE[role].get(table, set())
             for column in columns:
-                tries[f"update {T}{table} set {column} = null"] = allowed is ALL or column in allowed
+                tries[f"update {T}{table} set {column} = default"] = allowed is ALL or column in allowed
             for sql, may in tries.items():
                 if await _denied(connection, sql) == may:
                     wrong.append(f"{'should be allowed' if may else 'should be denied'}: {sql}")
@@ -240,6 +254,11 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
         n as (insert into {T}intent (tenant_id, run_id, request_id, verb, body_hash, actor) select t, r, 'q', 'pause', '', 'x' from ids),
         o as (insert into {T}compensation (tenant_id, run_id, position, family_slug, step_ref, kind, block, number, action, status, create_time, update_time)
               select t, r, 0, 's', 'a', 'finally', 'finally', 0, 'noop:noop', 'owed', now(), now() from ids),
+        p as (insert into {T}signal (tenant_id, run_id, request_id, verb, step_ref, actor, body_hash) select t, r, 'q', 'approve', 'a', 'x', '' from ids),
+        q as (insert into {T}wait (tenant_id, run_id, step_ref, attempt, event_name, open_time) select t, r, 'a', 1, 'e', now() from ids),
+        s as (insert into {T}event (tenant_id, event_name, event_id, correlation_key, payload, publish_time, dedupe_until)
+              select t, 'e', 'i', '', 'null', now(), now() from ids),
+        u as (insert into {T}receipt (tenant_id, run_id, step_ref, attempt, event_name, event_id, receive_time) select t, r, 'a', 1, 'e', 'i', now() from ids),
         l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
         insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids
         """

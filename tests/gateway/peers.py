@@ -16,6 +16,7 @@ from ductor.workflow.v1 import task_service_pb2_grpc as tasks
 from ductor.workflow.v1 import workflow_definition_service_pb2_grpc as definitions
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls
 from ductor.workflow.v1 import workflow_service_pb2_grpc as reads
+from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as signals
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as triggers
 from ductord.gateway.backends import BACKENDS
 from ductord.gateway.service import SERVICE as GATEWAY
@@ -29,6 +30,7 @@ _ADD: dict[str, Callable[[Any, Any], None]] = {
     "WorkflowDefinitionService": definitions.add_WorkflowDefinitionServiceServicer_to_server,
     "WorkflowTriggerService": triggers.add_WorkflowTriggerServiceServicer_to_server,
     "WorkflowRunControlService": controls.add_WorkflowRunControlServiceServicer_to_server,
+    "WorkflowSignalService": signals.add_WorkflowSignalServiceServicer_to_server,
     "WorkflowService": reads.add_WorkflowServiceServicer_to_server,
     "TaskService": tasks.add_TaskServiceServicer_to_server,
 }

@@ -32,7 +32,9 @@ async def test_what_a_frozen_coordinator_had_claimed_goes_on_elsewhere(
     pool.terminate()
 
 
-@pytest.mark.parametrize("role", ["definition", "trigger", "run_control", "reads", "coordinator", "dispatch"])
+@pytest.mark.parametrize(
+    "role", ["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
+)
 async def test_every_service_lets_go_in_time(database: Database, role: str) -> None:
     """The server's default is never."""
     pool = await open_pool(database.dsn(role), role, max_size=1)

@@ -17,6 +17,7 @@ from ductor.workflow.v1 import workflow_definition_service_pb2 as definition_api
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
 from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
+from ductor.workflow.v1.workflow_signal_service_pb2_grpc import WorkflowSignalServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
 from ductord.cli.configured import configured
 from ductord.cli.ending import MISUSED, CommandFailed
@@ -49,6 +50,7 @@ class Client:
         self.triggers = WorkflowTriggerServiceStub(channel("trigger"))
         self.runs = WorkflowServiceStub(channel("reads"))
         self.controls = WorkflowRunControlServiceStub(channel("run_control"))
+        self.signals = WorkflowSignalServiceStub(channel("signals"))
 
     async def call(
         self, rpc: grpc.aio.UnaryUnaryMultiCallable[Ask, Answer], request: Ask, *, limit_s: float = CALL_LIMIT_S

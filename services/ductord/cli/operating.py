@@ -55,11 +55,17 @@ async def asked(client: Client, rpc: str, request: Any, manner: Manner) -> Any:
     """The answer to a control, which says that it is durable. Raises `Refusal`."""
     request.request_id = manner.request_id or str(uuid4())
     request.reason = manner.reason
+    again = f"--request-id {request.request_id}"
+    return await surely(client, getattr(client.controls, rpc), request, again=again, as_json=manner.as_json)
+
+
+async def surely(client: Client, rpc: Any, request: Any, *, again: str, as_json: bool) -> Any:
+    """The answer to a call that has a name of its own and so may be repeated; `again`: the option that does. Raises `Refusal`."""
     try:
-        return await client.call(getattr(client.controls, rpc), request)
+        return await client.call(rpc, request)
     except Refusal as refusal:
-        if refusal.code in LOST and "failed to connect" not in refusal.message and not manner.as_json:
-            say(f"nobody knows whether it arrived; --request-id {request.request_id} repeats it safely", "yellow")
+        if refusal.code in LOST and "failed to connect" not in refusal.message and not as_json:
+            say(f"nobody knows whether it arrived; {again} repeats it safely", "yellow")
         raise
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import audit, compensation, run, step, workflow
+from ductord.cli.commands import audit, compensation, event, run, step, workflow
 from ductord.cli.commands.options import Json, Target, Tenant
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.add_typer(workflow.app, name="workflow")
 app.add_typer(run.app, name="run")
 app.add_typer(step.app, name="step")
+app.add_typer(event.app, name="event")
 app.add_typer(audit.app, name="audit")
 app.add_typer(compensation.app, name="compensation")
 

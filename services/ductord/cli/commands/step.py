@@ -1,14 +1,30 @@
-"""`ductor step …`: levers on one node of one run."""
+"""`ductor step …`: levers on one node of one run, and word to a step that waits for it."""
 
 from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Reason, RequestId, RunId, StepRef, Target, Tenant, Timeout, Wait
+from ductord.cli.commands.options import Json, Limit, Reason, RequestId, RunId, StepRef, Target, Tenant, Timeout, Wait
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="One node of one run: hold it, start it anew, change its limits."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="One node of one run: hold it, start it anew, change its limits, tell it what it waits for.",
 )
+
+Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Why; it goes into the step's output.")]
+By = Annotated[
+    str,
+    typer.Option("--by", metavar="WHO", help="In whose name. With authentication it is the caller, whatever is said."),
+]
+Payload = Annotated[
+    str,
+    typer.Option(
+        "--payload",
+        metavar="JSON|@FILE|-",
+        help="What goes into the step's output: JSON, a file of it, or standard input.",
+    ),
+]
 
 Restore = Annotated[bool, typer.Option("--restore", help="Bring the definition's values back.")]
 
@@ -133,3 +149,66 @@ def timeouts(
         "heartbeat_timeout_ms": heartbeat_ms,
     }
     ending.finish(levers.timeouts(connection, run, step, manner, values=values, restore=restore), as_json=as_json)
+
+
+def _decision(name: str, rpc: str, help_: str) -> None:
+    @app.command(name, help=help_)
+    def command(
+        run: RunId,
+        step: StepRef,
+        by: By = "",
+        comment: Comment = "",
+        payload: Payload = "",
+        request_id: RequestId = "",
+        tenant: Tenant = "",
+        target: Target = "",
+        as_json: Json = False,
+    ) -> None:
+        from ductord.cli import client, ending, signalling
+
+        word = signalling.Word(run_id=run, step=step, by=by, comment=comment, payload=payload, request_id=request_id)
+        connection = client.Connection(target=target, tenant=tenant)
+        ending.finish(signalling.decide(connection, rpc, word, as_json=as_json), as_json=as_json)
+
+
+_decision("approve", "ApproveStep", "Approve a step. One that does not wait yet is told when it does.")
+_decision("reject", "RejectStep", "Reject a step. One that does not wait yet is told when it does.")
+
+
+@app.command()
+def resolve(
+    run: RunId,
+    step: StepRef,
+    status: Annotated[
+        str, typer.Option("--status", metavar="STATUS", help="What the case has come to [default: resolved].")
+    ] = "",
+    by: By = "",
+    comment: Comment = "",
+    payload: Payload = "",
+    request_id: RequestId = "",
+    tenant: Tenant = "",
+    target: Target = "",
+    as_json: Json = False,
+) -> None:
+    """Resolve the interaction that a step waits for, or move its case on."""
+    from ductord.cli import client, ending, signalling
+
+    word = signalling.Word(run_id=run, step=step, by=by, comment=comment, payload=payload, request_id=request_id)
+    connection = client.Connection(target=target, tenant=tenant)
+    ending.finish(signalling.resolve(connection, word, status=status, as_json=as_json), as_json=as_json)
+
+
+@app.command()
+def receipts(
+    run: RunId,
+    step: StepRef,
+    limit: Limit = 50,
+    tenant: Tenant = "",
+    target: Target = "",
+    as_json: Json = False,
+) -> None:
+    """List the external events that a step has received, oldest first."""
+    from ductord.cli import client, ending, signalling
+
+    connection = client.Connection(target=target, tenant=tenant)
+    ending.finish(signalling.receipts(connection, run, step, limit=limit, as_json=as_json), as_json=as_json)
