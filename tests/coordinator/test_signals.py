@@ -54,7 +54,7 @@ async def test_e1_a_signal_is_applied_once_however_often_a_tick_dies(books: Book
     assert (await books.settled(run_id)).status == "completed"
     assert await _signals(books, run_id) == [("yes", "applied", "")]
     assert [event.status for event in await _ends(books, run_id)] == ["succeeded"]
-    assert await books.trail(run_id) == [("somebody", "approve", "applied")]
+    assert await books.trail(run_id) == [("anonymous", "approve", "applied")]
     line = await books.owner.fetchrow("select reason, request_id, detail::text from eec_workflow_audit")
     assert (line["reason"], line["request_id"]) == ("because", "yes")
     assert '"ann"' in line["detail"]
@@ -104,7 +104,7 @@ async def test_se_06_a_signal_before_its_step_waits_is_kept(books: Books, ticker
         ("z-first", "applied"),
         ("a-second", "ignored"),
     ]
-    assert await books.trail(run_id) == [("somebody", "approve", "applied")], "what changed nothing has no line"
+    assert await books.trail(run_id) == [("anonymous", "approve", "applied")], "what changed nothing has no line"
 
 
 async def test_e1_signals_end_with_their_run(books: Books, ticker: Ticker) -> None:

@@ -41,7 +41,6 @@ async def say(
         verb=verb,
         step_ref=step_ref,
         create_time=await books.owner.fetchval("select eec_now()"),
-        actor="somebody",
         approver_id="ann",
         comment="because",
         status="resolved" if verb is SignalVerb.RESOLVE_INTERACTION else "",
