@@ -214,7 +214,7 @@ def _expected(written: dict[str, Any], publications: list[Publication]) -> tuple
             met = [name for name in met if name not in {g[0] for g in got}]
         got += [(name, publication.name, publication.event_id, publication.n) for name in sorted(met)]
         names, events = {g[0] for g in got}, {g[1:3] for g in got}
-        need = {"all_required": len(requirements), "any": 1, "quorum": written.get("quorum")}
+        need: dict[str, int] = {"all_required": len(requirements), "any": 1, "quorum": written.get("quorum", 0)}
         if (policy in need and len(names) >= need[policy]) or (policy == "count" and len(events) >= written["count"]):
             return "succeeded", policy, got
     if deadline is None or now < deadline:
