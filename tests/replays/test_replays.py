@@ -61,6 +61,19 @@ STORIES = (
     "saga_two_effects",
     "saga_undo_fails_manual_repair",
     "saga_undo_late_in_retry",
+    "approval_continue",
+    "approval_first_wins",
+    "approval_kept",
+    "approval_pause",
+    "approval_required",
+    "approval_reset",
+    "event_set_all_required",
+    "event_set_pause",
+    "event_set_until_timeout",
+    "human_loop_resolved",
+    "human_loop_timeout_continue",
+    "wait_event_kept",
+    "wait_signal_early",
 )
 
 

@@ -79,7 +79,7 @@ class Outside:
     def unapplied(self) -> list[Receipt]:
         """In order of time and id."""
         new = (receipt for receipt, applied in self.receipts.items() if not applied)
-        return sorted(new, key=lambda r: (r.time, r.event_id, r.event_name, r.requirement, r.step_ref))
+        return sorted(new, key=in_order)
 
     def payload(self, key: str) -> Any:
         """The payload that a tick asks for."""
@@ -121,3 +121,8 @@ class Outside:
         assert effect.request_id not in self.settled, f"{effect.request_id} is settled twice"
         assert effect.status is not SignalStatus.KEPT
         self.settled[effect.request_id] = effect
+
+
+def in_order(of: Receipt) -> tuple[datetime, str, str, str, int, str]:
+    """The order in which receipts are shown: of time and id."""
+    return of.time, of.event_id, of.event_name, of.step_ref, of.attempt, of.requirement

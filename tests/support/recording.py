@@ -5,7 +5,18 @@ from collections.abc import Iterator
 import msgspec
 
 from ductord.model.enums import TaskKind
-from ductord.model.recording import FORMAT, AttemptLine, ControlLine, Recording, RunLine, SourceLine, TransitionLine
+from ductord.model.recording import (
+    FORMAT,
+    AttemptLine,
+    ControlLine,
+    ReceiptLine,
+    Recording,
+    RunLine,
+    SignalLine,
+    SourceLine,
+    TransitionLine,
+)
+from tests.support.outside import in_order
 from tests.support.rows import Attempt, Rows, reference
 
 
@@ -16,6 +27,8 @@ def recording_of(rows: Rows) -> Recording:
         transitions=tuple(TransitionLine(seq=t.seq, at=t.at, events=t.events) for t in rows.history),
         attempts=tuple(_attempt(row) for row in rows.attempts.values()),
         controls=tuple(_controls(rows)),
+        signals=tuple(_signals(rows)),
+        receipts=tuple(_receipts(rows)),
         sources=tuple(_sources(rows)),
     )
 
@@ -48,6 +61,16 @@ def _controls(rows: Rows) -> Iterator[ControlLine]:
             yield ControlLine(control=control)
         else:
             yield ControlLine(control=control, status=effect.status, settle_time=rows.settle_times[name])
+
+
+def _signals(rows: Rows) -> Iterator[SignalLine]:
+    for number, (name, (signal, payload)) in enumerate(rows.outside.signals.items(), start=1):
+        yield SignalLine(signal=signal, number=number, payload=payload, seq=rows.told_in.get(name, 0))
+
+
+def _receipts(rows: Rows) -> Iterator[ReceiptLine]:
+    for receipt in sorted(rows.outside.receipts, key=in_order):
+        yield ReceiptLine(receipt=receipt, payload=rows.outside.payload(receipt.key), seq=rows.told_in.get(receipt, 0))
 
 
 def _sources(rows: Rows) -> Iterator[SourceLine]:

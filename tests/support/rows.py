@@ -55,7 +55,7 @@ from ductord.model.enums import (
     TimerKind,
     Verb,
 )
-from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
+from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, Receipt, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
 from tests.support.outside import Outside
@@ -125,6 +125,8 @@ class Rows:
         self.checkpoints: dict[str, tuple[CheckpointStatus, dict[str, int]]] = {}
         self.result: RecordResult | None = None
         self.outside = Outside()
+        self.told_in: dict[str | Receipt, int] = {}
+        """The transition in which a signal or a receipt was dealt with; 0: none was made by it."""
         self.moved: dict[str, str] = {}
         """Signals that went on to a successor: its id by request id."""
 
@@ -179,6 +181,9 @@ class Rows:
             payloads |= {key: self.outside.payload(key) for key in letters}
         for effect in sorted(decision.effects, key=_commit_order):
             self._store(effect, now)
+        seq = decision.run.seq if decision.run is not None else 0
+        self.told_in.update((s.request_id, seq) for s in signals if s.request_id in self.outside.settled)
+        self.told_in.update((r, seq) for r in receipts if self.outside.receipts[r])
         if not decision.events:
             assert decision.run is None
             return None

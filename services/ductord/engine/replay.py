@@ -1,8 +1,9 @@
 """Replay: decide a recorded run again with today's engine, and name the first transition that would come out differently.
 
 A recording says which facts there were, not which tick was told of which: a transition's own events name the reports and controls that it was decided
-from, timers follow from the effects of the decisions before, and everything else (late reports, rejected controls) changes no history. What a reset run
-adopted is folded, not decided: its source decided it. Pure: never looks at a clock, a row or a socket.
+from, timers follow from the effects of the decisions before, signals and received events say in which transition they were dealt with, and everything else
+(late reports, rejected controls) changes no history. What a reset run adopted is folded, not decided: its source decided it. Pure: never looks at a clock, a
+row or a socket.
 """
 
 from collections.abc import Iterator
@@ -70,6 +71,8 @@ class _Stage:
         self._sources: dict[SourceKey, Any] = {
             (s.run_id, s.step_ref, s.item_index, s.attempt): s.output for s in recording.sources
         }
+        self._payloads: dict[str, Any] = {line.signal.key: line.payload for line in recording.signals}
+        self._payloads |= {line.receipt.key: line.payload for line in recording.receipts}
         self._refs = {step.ref: index for index, step in enumerate(self._manifest.steps)}
         self._origin = self._folded(self._start.reset_from_seq) if self._start.reset_from_seq else None
         self._run: Run | None = None
@@ -99,6 +102,7 @@ class _Stage:
         controls = tuple(self._controls(line))
         outputs = {r.step_ref: self._attempts[_key(r)].output for r in reports if r.output and r.kind is TaskKind.STEP}
         sources: dict[SourceKey, Any] = {}
+        payloads: dict[str, Any] = {}
         while True:
             inbox = Inbox(
                 start=self._start,
@@ -111,15 +115,20 @@ class _Stage:
                 origin=Origin(run=self._origin) if self._origin is not None and self._run is None else None,
                 points=self._points(controls),
                 source_outputs=sources,
+                signals=tuple(s.signal for s in self._recording.signals if s.seq == line.seq),
+                receipts=tuple(r.receipt for r in self._recording.receipts if r.seq == line.seq),
+                payloads=payloads,
             )
             decision = decide(self._manifest, self._programs, self._run, inbox, line.at, self._limits)
             if not isinstance(decision, Missing):
                 return decision
             new, wanted = decision.steps - outputs.keys(), decision.sources - sources.keys()
-            if not new and not wanted:
+            letters = decision.payloads - payloads.keys()
+            if not new and not wanted and not letters:
                 raise RuntimeError("decide asks for outputs that it was given")
             outputs |= {ref: self._output(ref, reports) for ref in new}
             sources |= {key: self._source(key) for key in wanted}
+            payloads |= {key: self._payload(key) for key in letters}
 
     def _reports(self, line: TransitionLine) -> Iterator[AttemptReport]:
         """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them."""
@@ -224,6 +233,11 @@ class _Stage:
         if row is None:
             raise ReplayError(f"the output of {ref}#{attempt} is not in the recording")
         return row.output if row.reference is not None else row.late_output
+
+    def _payload(self, key: str) -> Any:
+        if key not in self._payloads:
+            raise ReplayError(f"the payload of {key} is not in the recording")
+        return self._payloads[key]
 
     def _carry_out(self, decision: Decision) -> None:
         """Keep the timers as the commit would: it clears before it sets."""

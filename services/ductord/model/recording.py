@@ -73,7 +73,7 @@ class ControlLine(_Line, frozen=True, kw_only=True, tag="control"):
 
 
 class SignalLine(_Line, frozen=True, kw_only=True, tag="signal"):
-    """What somebody told a step. `number`: the order of what was said in one instant. `seq`: the transition in which it was dealt with; 0: none was made by it."""
+    """What somebody told a step. `number`: the order of what was said in one instant. `seq`: the transition in which it was dealt with; 0: in none."""
 
     signal: Signal
     number: int = 0
@@ -82,7 +82,7 @@ class SignalLine(_Line, frozen=True, kw_only=True, tag="signal"):
 
 
 class ReceiptLine(_Line, frozen=True, kw_only=True, tag="receipt"):
-    """An external event that a wait received, with the event's payload. `seq`: the transition that it was applied in; 0: none was made by it."""
+    """An external event that a wait received, with the event's payload. `seq`: the transition in which it was dealt with; 0: in none."""
 
     receipt: Receipt
     payload: Any = None

@@ -1,8 +1,9 @@
 """ExportRun: everything that the decisions about a run were taken from, as the lines of a `model.recording.Recording`, page by page.
 
-Lines come in a fixed order (the run, its transitions, attempts, controls, outputs of other runs), each section in the order of its key, and a token says which
-line was the last. What stands in a JSON column is passed on as it is: nothing is parsed, no digit is lost, and a run of a newer release can be exported too.
-Attempts and controls are read after the transitions that name them, so a run that goes on meanwhile is recorded whole, up to some transition.
+Lines come in a fixed order (the run, its transitions, attempts, controls, signals, received events, outputs of other runs), each section in the order of its
+key, and a token says which line was the last. What stands in a JSON column is passed on as it is: nothing is parsed, no digit is lost, and a run of a newer
+release can be exported too. Facts are read after the transitions that were decided from them, so a run that goes on meanwhile is recorded whole, up to some
+transition.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -13,14 +14,17 @@ import msgspec
 
 from ductord.db.queries import Queries
 from ductord.model.control import Control
-from ductord.model.enums import OperationStatus, Outcome, TaskKind, Verb
+from ductord.model.enums import OperationStatus, Outcome, SignalVerb, TaskKind, Verb
+from ductord.model.inbox import Receipt, Signal
 from ductord.model.jsonvalue import dumps, parse
 from ductord.model.recording import (
     FORMAT,
     AttemptLine,
     ControlLine,
     Line,
+    ReceiptLine,
     RunLine,
+    SignalLine,
     SourceLine,
     TransitionLine,
     encode_line,
@@ -160,6 +164,33 @@ def _control(row: asyncpg.Record) -> Line:
     return ControlLine(control=control, status=OperationStatus(row["status"]), settle_time=row["settle_time"])
 
 
+def _signal(row: asyncpg.Record) -> Line:
+    signal = Signal(
+        request_id=row["request_id"],
+        verb=SignalVerb(row["verb"]),
+        step_ref=row["step_ref"],
+        create_time=row["create_time"],
+        actor=row["actor"],
+        approver_id=row["approver_id"],
+        groups=tuple(row["groups"]),
+        comment=row["comment"],
+        status=row["case_status"],
+    )
+    return SignalLine(signal=signal, number=row["number"], payload=_raw(row["payload"]), seq=row["seq"] or 0)
+
+
+def _receipt(row: asyncpg.Record) -> Line:
+    receipt = Receipt(
+        step_ref=row["step_ref"],
+        attempt=row["attempt"],
+        event_id=row["event_id"],
+        event_name=row["event_name"],
+        time=row["receive_time"],
+        requirement=row["requirement"],
+    )
+    return ReceiptLine(receipt=receipt, payload=_raw(row["payload"]), seq=row["seq"] or 0)
+
+
 def _source(row: asyncpg.Record) -> Line:
     return SourceLine(
         run_id=row["run_id"],
@@ -188,6 +219,13 @@ _SECTIONS: Final = (
         line=_attempt,
     ),
     _Section(statement="export_controls", key=("request_id",), first=("",), line=_control),
+    _Section(statement="export_signals", key=("number",), first=(0,), line=_signal),
+    _Section(
+        statement="export_receipts",
+        key=("step_ref", "attempt", "event_name", "event_id", "requirement"),
+        first=("", 0, "", "", ""),
+        line=_receipt,
+    ),
     _Section(
         statement="export_sources",
         key=("run_id", "step_ref", "item_index", "attempt"),

@@ -45,6 +45,35 @@ from (
 ) c
 where c.before < $4::bigint order by c.request_id;
 
+-- name: export_signals
+-- In the order in which they came; no more of them than about $4 bytes of payloads, the first whatever its size. The transition that dealt with one is the one of
+-- that instant: a run is decided once at a time.
+select s.number, s.request_id, s.verb, s.step_ref, s.payload::text, s.case_status, s.actor, s.approver_id, s.groups, s.comment, s.create_time,
+       (select max(t.seq) from eec_workflow_transition t where t.tenant_id = $1 and t.run_id = $2 and t.at = s.settle_time) as seq
+from (
+    select g.*, sum(octet_length(g.payload::text)) over (order by g.number) - octet_length(g.payload::text) as before
+    from (select * from eec_workflow_signal where tenant_id = $1 and run_id = $2 and number > $3 order by number limit $5) g
+) s
+where s.before < $4::bigint order by s.number;
+
+-- name: export_receipts
+-- Likewise, in the order of their key, with the payloads of their events.
+select r.step_ref, r.attempt, r.event_name, r.event_id, r.requirement, r.receive_time, r.payload,
+       (select max(t.seq) from eec_workflow_transition t where t.tenant_id = $1 and t.run_id = $2 and t.at = r.applied_time) as seq
+from (
+    select b.*, e.payload::text as payload,
+           sum(coalesce(octet_length(e.payload::text), 0)) over (order by b.step_ref, b.attempt, b.event_name, b.event_id, b.requirement)
+           - coalesce(octet_length(e.payload::text), 0) as before
+    from (
+        select * from eec_workflow_receipt
+        where tenant_id = $1 and run_id = $2
+          and (step_ref, attempt, event_name, event_id, requirement) > ($3::text, $4::int, $5::text, $6::text, $7::text)
+        order by step_ref, attempt, event_name, event_id, requirement limit $9
+    ) b
+    left join eec_workflow_event e on e.tenant_id = b.tenant_id and e.event_name = b.event_name and e.event_id = b.event_id
+) r
+where r.before < $8::bigint order by r.step_ref, r.attempt, r.event_name, r.event_id, r.requirement;
+
 -- name: export_sources
 -- The outputs of other runs that the run's inverses read: of what the runs before it in its chain, or the one that it was reset from, had registered (C5, C6, C7).
 select s.run_id, s.step_ref, s.item_index, s.attempt, s.output
