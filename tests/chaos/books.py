@@ -43,8 +43,15 @@ async def assert_whole(owner: asyncpg.Connection, *, tenant: str | None = None) 
         "wake-ups": "select count(*) from eec_workflow_wakeup where due_time <= now()",
         "timers": "select count(*) from eec_workflow_timer",
         "quarantined": "select count(*) from eec_workflow_quarantine",
-        "attempts numbered with a gap": "select count(*) from (select max(attempt) as last, count(*) as n from eec_workflow_step_attempt"
-        " group by tenant_id, run_id, step_ref, item_index, kind) a where last <> n",
+        # A wait has a number among the attempts, and a row only if it came to an output.
+        "attempts numbered with a gap": "select count(*) from (select max(attempt) as last, count(distinct attempt) as n from ("
+        " select tenant_id, run_id, step_ref, item_index, kind, attempt from eec_workflow_step_attempt union all"
+        " select t.tenant_id, t.run_id, e ->> 'step_ref', -1, 'step', (e ->> 'attempt')::int"
+        " from eec_workflow_transition t, json_array_elements(t.events) as e where e ->> 'type' = 'node_parked'"
+        ") of group by tenant_id, run_id, step_ref, item_index, kind) a where last <> n",
+        "open waits": "select count(*) from eec_workflow_wait where close_time is null",
+        "events that nobody applied": "select count(*) from eec_workflow_receipt where applied_time is null",
+        "signals that nobody settled": "select count(*) from eec_workflow_signal where status = 'kept'",
         "second successes of one node": "select count(*) from (select 1 from eec_workflow_step_attempt where status = 'succeeded'"
         " group by tenant_id, run_id, step_ref, item_index, kind having count(*) > 1) a",
     }
@@ -56,7 +63,8 @@ async def assert_whole(owner: asyncpg.Connection, *, tenant: str | None = None) 
 async def assert_seen(owner: asyncpg.Connection, seen: Counter[str]) -> None:
     """The outside saw the key of every step that the books say succeeded, and every other key belongs to an attempt that came to nothing."""
     rows = await owner.fetch(
-        "select idempotency_key, array_agg(distinct status) as statuses from eec_workflow_step_attempt group by 1"
+        "select idempotency_key, array_agg(distinct status) as statuses from eec_workflow_step_attempt"
+        " where idempotency_key <> '' group by 1"
     )
     books = {row["idempotency_key"]: set(row["statuses"]) for row in rows}
     succeeded = {key for key, statuses in books.items() if "succeeded" in statuses}

@@ -8,9 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from ductord.model.enums import SignalVerb
 from ductord.model.manifest import RetryPolicy
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker, books, ticker
+from tests.coordinator.waiters import say, waiting
 from tests.db.test_roles import DELETE, INSERT
 from tests.support.books import TENANT, Books, chain
 
@@ -52,6 +54,28 @@ async def test_the_queries_tell_of_a_run(psql: asyncpg.Connection, books: Books,
     ]  # fmt: skip
     [row] = await psql.fetch(queues)
     assert (row["tenant_id"], row["queue"], row["ready"]) == (TENANT, "default", 1)
+
+
+async def test_the_queries_tell_of_a_run_that_waits_for_somebody_outside(
+    psql: asyncpg.Connection, books: Books, ticker: Ticker
+) -> None:
+    """What it listens to, whom it waits for, and word that is kept for a step to come."""
+    manifest = waiting(
+        'step w type=wait wait={"event": {"event_name": "paid", "correlation_key": "\\"o1\\""}}',
+        "step ap type=approval",
+        "step later type=approval",
+        "w -success-> later",
+    )
+    run_id = await books.start(await books.publish(manifest))
+    await ticker.drain()
+    await say(books, run_id, SignalVerb.APPROVE, "later", request_id="early")
+    await ticker.drain()
+    await psql.execute(QUERIES[0].replace("acme", TENANT))
+    assert sorted((row["waits_for"], row["step"]) for row in await _rows(psql, QUERIES[3], run_id)) == [
+        ("event paid o1", "w"),
+        ("its step, a signal: approve", "later"),
+        ("somebody: approval", "ap"),
+    ]
 
 
 def test_the_table_of_writers_is_the_matrix() -> None:
