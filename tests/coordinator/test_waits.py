@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from ductord.coordinator import outside
+from ductord.coordinator.sweep import Net
 from ductord.db.pool import open_pool
 from ductord.model.enums import Verb
 from tests.conftest import Database
@@ -264,3 +265,49 @@ async def test_a_flood_of_events_is_shown_in_parts(
     assert ticked.conflicts == 0
     assert (await books.settled(run_id)).status == "completed"
     assert await books.owner.fetchval("select count(*) from eec_workflow_receipt where applied_time is null") == 0
+
+
+async def test_gj_06_a_receipt_whose_wake_up_was_lost_is_found(
+    books: Books, ticker: Ticker, publisher: Publisher
+) -> None:
+    """GJ-06, C2: but not one that a pause holds: that is applied by the resume."""
+    lost, paused, held = [await _parked(books, ticker, *PAID) for _ in range(3)]
+    await books.control(paused, Verb.PAUSE)
+    await books.control(held, Verb.PAUSE_NODE, step_ref="w")
+    await ticker.drain()
+    assert (await publisher.publish("paid", "o1", {"n": 1})).matched == 3
+    await books.owner.execute("delete from eec_workflow_wakeup")
+    assert not (await Net(60_000).round(ticker.connection)).woke, "not before the period is over"
+    swept = await Net(0).round(ticker.connection)
+    assert {place: count for place, count in swept.repaired.items() if count} == {"receipts": 1}
+    await ticker.drain()
+    assert [await books.status(run_id) for run_id in (lost, paused, held)] == ["completed", "paused", "running"]
+    assert not (await Net(0).round(ticker.connection)).woke
+    await books.control(paused, Verb.RESUME)
+    await books.control(held, Verb.RESUME_NODE, step_ref="w")
+    await ticker.drain()
+    assert {await books.status(run_id) for run_id in (lost, paused, held)} == {"completed"}
+
+
+async def test_e3_events_are_put_away_when_nobody_needs_them(
+    books: Books, ticker: Ticker, publisher: Publisher
+) -> None:
+    """E3: an event stays as long as its id dedupes, as long as it is kept, and as long as it counts for an open wait: its payload stands nowhere else."""
+    run_id = await _parked(books, ticker, *TWO)
+    await publisher.publish("paid", "o1", {"sum": 5}, event_id="counts")
+    await publisher.publish("seen", event_id="over", keep=MINUTE)
+    await publisher.publish("seen", event_id="kept", keep=timedelta(hours=24))
+    await publisher.publish("seen", event_id="fresh", keep=MINUTE)
+    await ticker.drain()
+    assert (await Net(0).round(ticker.connection)).events == 0
+    await books.owner.execute(
+        "update eec_workflow_event set dedupe_until = eec_now() where event_id <> 'fresh'; update eec_workflow_event"
+        " set keep_until = eec_now() where event_id in ('over', 'fresh')"
+    )
+    assert (await Net(0).round(ticker.connection)).events == 1
+    left = "select array_agg(event_id order by event_id) from eec_workflow_event"
+    assert await books.owner.fetchval(left) == ["counts", "fresh", "kept"]
+    await books.control(run_id, Verb.CANCEL)
+    await ticker.drain()
+    assert (await Net(0).round(ticker.connection)).events == 1
+    assert await books.owner.fetchval(left) == ["fresh", "kept"]

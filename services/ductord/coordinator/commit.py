@@ -1,7 +1,7 @@
 """The commit: a batch of decisions as a handful of statements, all hanging on the versioned update of the runs.
 
-Order is the lock order: attempts and waits that others may be writing, runs by id, history, attempts, waits, timers, records. A run that is not in the update's
-RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
+Order is the lock order: keys of events, attempts and waits that others may be writing, runs by id, history, attempts, waits, timers, records. A run that is not
+in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
 """
 
 from collections.abc import Callable
@@ -38,8 +38,10 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
     """Write the decisions inside the caller's transaction; the run ids that lost the race and of which nothing was written."""
     decided = sorted(decided, key=lambda d: d.key)
     unheard = [(d, effect) for d in decided for effect in unreported(d.loaded, d.decision.effects)]
+    of = by_class(decided)
+    await waits.lock_keys(connection, of)
     lost = await contested(connection, decided, unheard)
-    lost |= await waits.contested(connection, [d for d in decided if d.key[1] not in lost])
+    lost |= await waits.contested(connection, of, lost)
     changed = [d for d in decided if d.decision.events and d.key[1] not in lost]
     won = await _write_runs(connection, changed, now)
     lost |= {d.key[1] for d in changed} - won
@@ -56,7 +58,9 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
             [history.encode(d.decision.events) for d in written],
             now,
         )
-    await _write_effects(connection, kept, [(d, e) for d, e in unheard if d.key[1] not in lost], now)
+    if lost:
+        of = by_class(kept)
+    await _write_effects(connection, kept, of, [(d, e) for d, e in unheard if d.key[1] not in lost], now)
     calm = [d for d in kept if d.loaded.quarantined]
     if calm:
         await connection.execute(SQL["clear_quarantine"], [d.key[0] for d in calm], [d.key[1] for d in calm])
@@ -134,8 +138,9 @@ def _current_step(manifest: Manifest, run: Run) -> str:
     return manifest.steps[max(begun)[1]].ref if begun else ""
 
 
-async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], unheard: Pairs, now: datetime) -> None:
-    of = by_class(kept)
+async def _write_effects(
+    connection: asyncpg.Connection, kept: list[Decided], of: Effects, unheard: Pairs, now: datetime
+) -> None:
     await adopt(connection, of, now)
     await write_attempts(connection, kept, of, unheard, now)
     await waits.write_waits(connection, of, now)

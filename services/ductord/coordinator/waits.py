@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 import orjson
 
-from ductord.coordinator.decided import Decided, Effects, by_class, ids
+from ductord.coordinator.decided import Decided, Effects, ids
 from ductord.db.queries import Queries
 from ductord.engine.filters import among
 from ductord.engine.graph import graph_of
@@ -36,10 +36,8 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Subscription
 
 
-async def contested(connection: asyncpg.Connection, decided: list[Decided]) -> set[str]:
-    """Lock the keys of what is about to listen, and the waits that are about to close. Answers the runs whose decision does not know of an event that a closing
-    wait has received."""
-    of = by_class(decided)
+async def lock_keys(connection: asyncpg.Connection, of: Effects) -> None:
+    """Keep events from being kept, until this commit ends, for what is about to listen. First of all locks: whoever waits here holds nobody up."""
     if patterns := list(_patterns(of)):
         await connection.execute(
             SQL["lock_keys"],
@@ -47,7 +45,12 @@ async def contested(connection: asyncpg.Connection, decided: list[Decided]) -> s
             [p.wanted.event_name for p in patterns],
             [None if p.wanted.any_key else p.wanted.correlation_key for p in patterns],
         )
-    closes: list[tuple[Decided, CloseWait]] = of.get(CloseWait, [])
+
+
+async def contested(connection: asyncpg.Connection, of: Effects, lost: set[str]) -> set[str]:
+    """Lock the waits that are about to close, but those of the runs that are `lost`. Answers the runs whose decision does not know of an event that one of
+    them has received."""
+    closes: list[tuple[Decided, CloseWait]] = [(d, e) for d, e in of.get(CloseWait, ()) if d.key[1] not in lost]
     if not closes:
         return set()
     columns = (*ids(closes), [e.step_ref for _, e in closes], [e.attempt for _, e in closes])
