@@ -73,12 +73,12 @@ order by g.create_time, g.number;
 select r.tenant_id, r.run_id::text, r.step_ref, r.attempt, r.event_name, r.event_id, r.requirement, r.receive_time, r.number = $3::int as last
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 cross join lateral (
-    select *, row_number() over (order by n.receive_time, n.event_id, n.event_name, n.requirement, n.step_ref) as number
+    select *, row_number() over (order by n.receive_time, n.event_id, n.event_name, n.step_ref, n.attempt, n.requirement) as number
     from eec_workflow_receipt n
     where n.tenant_id = c.tenant_id and n.run_id = c.run_id and n.applied_time is null
-    order by n.receive_time, n.event_id, n.event_name, n.requirement, n.step_ref limit $3::int offset 0
+    order by n.receive_time, n.event_id, n.event_name, n.step_ref, n.attempt, n.requirement limit $3::int offset 0
 ) r
-order by r.receive_time, r.event_id, r.event_name, r.requirement, r.step_ref;
+order by r.receive_time, r.event_id, r.event_name, r.step_ref, r.attempt, r.requirement;
 
 -- name: load_signal_payloads
 select c.run_id::text, c.request_id, s.payload
