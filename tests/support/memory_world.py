@@ -92,7 +92,9 @@ class MemoryWorld:
     async def publish(self, name: str, key: str, event_id: str, payload: Any, ttl_ms: int) -> tuple[int, bool]:
         event = External(event_name=name, event_id=event_id, correlation_key=key, payload=payload, time=self._now)
         keep_until = self._now + timedelta(milliseconds=ttl_ms) if ttl_ms else None
-        return self._running.outside.publish(event, keep_until)
+        running = self._running
+        others = [rows.outside for rows in self.family if rows is not running]
+        return running.outside.publish(event, keep_until, others)
 
     async def follow(self) -> None:
         source = self._running

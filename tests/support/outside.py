@@ -4,7 +4,7 @@ Holds the promises of the real rows: a signal is there once per request id, an e
 requirement, and whoever opens a wait finds the events that are kept for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 from ductord.engine.filters import lets_through
 from ductord.model.effects import CloseWait, OpenWait, SettleSignal, Subscription, TakeReceipts
 from ductord.model.enums import SignalStatus
-from ductord.model.inbox import External, Receipt, Signal, receipt_key
+from ductord.model.inbox import External, Receipt, Signal
 
 DEDUPE = timedelta(hours=24)
 
@@ -35,6 +35,8 @@ class Outside:
         self.events: dict[tuple[str, str], Published] = {}
         self.receipts: dict[Receipt, bool] = {}
         """Whether it was applied."""
+        self.payloads: dict[str, Any] = {}
+        """Of events that were received, as they came: a day later the id may name another one."""
 
     # What is said
 
@@ -42,13 +44,17 @@ class Outside:
         """A signal; the first one of its name counts."""
         self.signals.setdefault(signal.request_id, (signal, payload))
 
-    def publish(self, event: External, keep_until: datetime | None) -> tuple[int, bool]:
-        """How many waits the event matched, and whether it was there before."""
+    def publish(
+        self, event: External, keep_until: datetime | None, others: "Iterable[Outside]" = ()
+    ) -> tuple[int, bool]:
+        """How many waits the event matched, of this run and of the others in the story, and whether it was there before."""
         name = (event.event_name, event.event_id)
         known = self.events.get(name)
         if known is not None and known.event.time + DEDUPE > event.time:
             return 0, True
-        matched = sum(self._receive(ref, attempt, event, event.time) for ref, attempt in self.waits)
+        matched = sum(
+            of._receive(ref, attempt, event, event.time) for of in (self, *others) for ref, attempt in of.waits
+        )
         if matched or keep_until is not None:
             self.events[name] = Published(event=event, keep_until=None if matched else keep_until)
         return matched, False
@@ -68,6 +74,7 @@ class Outside:
                     requirement=wanted.requirement,
                 )
                 self.receipts.setdefault(receipt, False)
+                self.payloads.setdefault(receipt.key, event.payload)
         return matched
 
     # What a tick is shown
@@ -86,10 +93,7 @@ class Outside:
         for signal, payload in self.signals.values():
             if signal.key == key:
                 return payload
-        for receipt in self.receipts:
-            if receipt_key(receipt.step_ref, receipt.attempt, receipt.event_name, receipt.event_id) == key:
-                return self.events[receipt.event_name, receipt.event_id].event.payload
-        raise AssertionError(f"there is no payload {key}")
+        return self.payloads[key]
 
     # What a commit does
 
