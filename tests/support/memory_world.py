@@ -32,17 +32,19 @@ from tests.support.world import (
     Task,
     Timer,
     Transition,
+    run_id_of,
 )
 
 
 class MemoryWorld:
-    """One definition, one run, and those that it gives birth to."""
+    """One definition, its runs, and those that they give birth to."""
 
     def __init__(self) -> None:
         self._now = START
         self._manifest: Manifest | None = None
         self._programs: Programs | None = None
         self._rows: Rows | None = None
+        self._triggered = 0
         self._limits: Limits = LIMITS
         self._told: set[tuple[str, str]] = set()
         self._heard: set[tuple[str, str]] = set()
@@ -115,10 +117,10 @@ class MemoryWorld:
     async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
         assert self._manifest is not None
         assert self._programs is not None
-        assert self._rows is None, "a story has one run"
+        self._triggered += 1
         start = RunStart(
             tenant_id="story",
-            run_id=RUN_ID,
+            run_id=run_id_of(self._triggered),
             definition_id="00000000-0000-7000-8000-00000000000d",
             version_id="00000000-0000-7000-8000-00000000000e",
             version=1,
@@ -128,16 +130,24 @@ class MemoryWorld:
             subject_id=subject_id,
             payload=payload,
         )
-        self._rows = Rows(self._manifest, self._programs, start)
+        family = self._rows.family if self._rows is not None else None
+        self._rows = Rows(self._manifest, self._programs, start, family)
+
+    async def turn(self, run_id: str) -> None:
+        self._rows = self._running.family[run_id]
 
     async def tick(self) -> list[Transition]:
         rows = self._running
         rows.limits = self._limits
         rows.sweep(self._now)
         transitions = []
-        while (transition := rows.tick(self._now)) is not None:
-            transitions.append(transition)
-        return transitions
+        while True:
+            told = tuple(rows.digests.facts(self.run_id))
+            transition = rows.tick(self._now)
+            if transition is not None:
+                transitions.append(transition)
+            elif told == tuple(rows.digests.facts(self.run_id)):
+                return transitions
 
     async def lease(self, step_ref: str | None) -> list[Task]:
         leased = sorted(self._running.leasable(self._now, step_ref), key=lambda a: (a.name, a.task.attempt))
@@ -183,12 +193,12 @@ class MemoryWorld:
 
     async def advance(self, ms: int) -> None:
         end = self._now + timedelta(milliseconds=ms)
-        rows = self._rows
         while self._now < end:
             self._now = min(end, self._now + timedelta(milliseconds=HEARTBEAT_MS))
-            for row in rows.attempts.values() if rows else ():
-                if row.living:
-                    rows.beat(row, self._now)
+            for rows in self.family:
+                for row in rows.attempts.values():
+                    if row.living:
+                        rows.beat(row, self._now)
 
     async def now(self) -> datetime:
         return self._now

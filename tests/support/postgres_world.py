@@ -57,6 +57,7 @@ from tests.support.world import (
     Task,
     Timer,
     Transition,
+    run_id_of,
     task_name,
 )
 
@@ -70,7 +71,7 @@ create or replace function eec_now() returns timestamptz language sql stable par
 
 
 class PostgresWorld:
-    """One definition, one run and those that it gives birth to, in a database of its own. `await world.open()` first.
+    """One definition, its runs and those that they give birth to, in a database of its own. `await world.open()` first.
 
     Ticks are for the run that the story is about, when a wake-up is due for it; its children wait until the story turns to them.
     """
@@ -92,6 +93,7 @@ class PostgresWorld:
         self._outcomes = Outcomes(dispatch, lease_ms=LEASE_MS)
         self._manifest: Manifest | None = None
         self._version_id = self._run_id = ""
+        self._triggered = 0
         self._seen: dict[str, int] = {}
         self._polls = 0
         self._controls = 0
@@ -207,12 +209,16 @@ class PostgresWorld:
         self._version_id = await self._books.publish(self._manifest, slug="story")
 
     async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
+        self._triggered += 1
         self._run_id = await self._books.start(
             self._version_id,
-            run_id=RUN_ID,
+            run_id=run_id_of(self._triggered),
             input_="{}" if payload is None else jsonvalue.dumps(payload),
             subject=(subject_type, subject_id),
         )
+
+    async def turn(self, run_id: str) -> None:
+        self._run_id = run_id
 
     async def tick(self) -> list[Transition]:
         while True:

@@ -24,11 +24,15 @@ from ductord.model.effects import (
     ClearCheckpoint,
     ClearTimers,
     CloseAttempt,
+    CloseDigest,
     CloseLate,
     CloseWait,
     Effect,
+    FlushDigest,
     ForwardControl,
     HoldTasks,
+    JoinDigest,
+    LeaveDigest,
     MoveSignals,
     OpenWait,
     QueueTask,
@@ -43,6 +47,7 @@ from ductord.model.effects import (
     SettleControl,
     SettleSignal,
     StartRun,
+    TakeDigest,
     TakeReceipts,
 )
 from ductord.model.enums import (
@@ -58,6 +63,7 @@ from ductord.model.enums import (
 from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, Receipt, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
+from tests.support.digests import Digests
 from tests.support.outside import Outside
 from tests.support.world import LEASE_MS, Transition, task_name
 
@@ -111,6 +117,7 @@ class Rows:
         self.start = start
         self.limits: Limits = LIMITS
         self.family = {} if family is None else family
+        self.digests: Digests = next((rows.digests for rows in self.family.values()), None) or Digests()
         self.family[start.run_id] = self
         self.controls: dict[str, Control] = {}
         self.settled: dict[str, SettleControl] = {}
@@ -127,6 +134,8 @@ class Rows:
         self.outside = Outside()
         self.told_in: dict[str | Receipt, int] = {}
         """The transition in which a signal or a receipt was dealt with; 0: none was made by it."""
+        self.told_at: dict[str, datetime] = {}
+        """When a signal was settled."""
         self.moved: dict[str, str] = {}
         """Signals that went on to a successor: its id by request id."""
 
@@ -151,6 +160,7 @@ class Rows:
         payloads: dict[str, Any] = {}
         signals = tuple(self.outside.kept())
         receipts = tuple(self.outside.unapplied())
+        digests = tuple(self.digests.facts(self.start.run_id))
         origin = self._origin() if self.run is None else None
         points = self._points(controls)
         while True:
@@ -168,6 +178,7 @@ class Rows:
                 signals=signals,
                 receipts=receipts,
                 payloads=payloads,
+                digests=digests,
             )
             decision = decide(self.manifest, self.programs, self.run, inbox, now, self.limits)
             if not isinstance(decision, Missing):
@@ -178,11 +189,13 @@ class Rows:
             assert new or wanted or letters, "decide asks for what it was given"
             outputs |= {ref: self._output(ref, origin) for ref in new}
             sources |= {key: self.source_output(key) for key in wanted}
-            payloads |= {key: self.outside.payload(key) for key in letters}
+            payloads |= {key: self._payload(key) for key in letters}
         for effect in sorted(decision.effects, key=_commit_order):
             self._store(effect, now)
         seq = decision.run.seq if decision.run is not None else 0
-        self.told_in.update((s.request_id, seq) for s in signals if s.request_id in self.outside.settled)
+        settled = [s.request_id for s in signals if s.request_id in self.outside.settled]
+        self.told_in.update((name, seq) for name in settled)
+        self.told_at.update((name, now) for name in settled)
         self.told_in.update((r, seq) for r in receipts if self.outside.receipts[r])
         if not decision.events:
             assert decision.run is None
@@ -196,6 +209,11 @@ class Rows:
         transition = Transition(seq=run.seq, at=now, events=events)
         self.history.append(transition)
         return transition
+
+    def _payload(self, key: str) -> Any:
+        arrived = (rows.start for rows in self.family.values() if key == f"arrival:{rows.start.run_id}")
+        start = next(arrived, None)
+        return start.payload if start is not None else self.outside.payload(key)
 
     def _folded(self, seq: int | None = None) -> Run:
         return fold(self.manifest, self.start.run_id, ((t.at, t.events) for t in self.history[:seq]))
@@ -336,6 +354,16 @@ class Rows:
                 self.outside.close(effect)
             case TakeReceipts():
                 self.outside.take(effect)
+            case JoinDigest():
+                self.digests.join(self.start, effect, now)
+            case TakeDigest():
+                self.digests.take(self.start.run_id, effect)
+            case CloseDigest():
+                self.digests.close(effect.window_id)
+            case FlushDigest():
+                self.digests.flush(effect.window_id, now)
+            case LeaveDigest():
+                self.digests.leave(self.start.run_id, effect)
             case SettleSignal():
                 self.outside.settle(effect)
             case MoveSignals():
@@ -501,6 +529,11 @@ def _commit_order(effect: Effect) -> int:
         TakeReceipts,
         CloseWait,
         OpenWait,
+        TakeDigest,
+        LeaveDigest,
+        CloseDigest,
+        FlushDigest,
+        JoinDigest,
         CloseAttempt,
         CloseLate,
         RequestCancel,

@@ -96,11 +96,16 @@ class _Stage:
         self._world = world
         self._slug = slug.replace(".", "_").lower()
         self._manifest: Manifest | None = None
-        self._attempts: dict[str, int] = {}
+        self._leased: dict[str, dict[str, int]] = {}
         self._keys: dict[str, tuple[str, int]] = {}
         self._names = transcript.Names()
         self._controls = 0
         self._events = 0
+
+    @property
+    def _attempts(self) -> dict[str, int]:
+        """The last leased attempt by task, of the run that the story is about."""
+        return self._leased.setdefault(self._world.run_id, {})
 
     async def play(self, command: Command) -> list[str]:
         verb, _, rest = command.line.partition(" ")
@@ -110,6 +115,10 @@ class _Stage:
             case "trigger":
                 payload, options = _payload_and_options(rest)
                 await self._world.trigger(payload, options.get("subject_type", ""), options.get("subject_id", ""))
+                self._names.told((), self._world.run_id)
+                return []
+            case "turn":
+                await self._world.turn(self._names.id_of(int(rest)))
                 return []
             case "tick":
                 assert self._manifest is not None
@@ -132,7 +141,6 @@ class _Stage:
                 return []
             case "follow":
                 await self._world.follow()
-                self._attempts.clear()
                 return []
             case _ if verb in _VERBS:
                 await self._control(Verb(verb), rest)
@@ -208,7 +216,7 @@ class _Stage:
         lines = []
         for task in await self._world.lease(ref):
             lines.append(transcript.task(task, self._take(task)))
-        return lines or ["no task"]
+        return self._names.told(lines, self._world.run_id) or ["no task"]
 
     def _take(self, task: Task) -> str:
         """Remember a leased task; a short name of its idempotency key: its number among the step's keys."""

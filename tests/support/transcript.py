@@ -98,6 +98,10 @@ class Names:
         self._number(run_id)
         return [_ID.sub(lambda match: f"run {self._number(match.group())}", line) for line in lines]
 
+    def id_of(self, number: int) -> str:
+        """The run that a story calls so."""
+        return list(self._numbers)[number - 1]
+
     def _number(self, run_id: str) -> int:
         return self._numbers.setdefault(run_id, len(self._numbers) + 1)
 
@@ -240,7 +244,8 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
         case RunEnded():
             errors = ", has errors" if event.has_errors else ""
             successor = f", continued as {event.continued_to_run_id}" if event.continued_to_run_id else ""
-            yield f"run {_word(event.status)}{errors}{successor}{_because(event.fault)}"
+            merged = f" into {event.merged_into_run_id}" if event.merged_into_run_id else ""
+            yield f"run {_word(event.status)}{merged}{errors}{successor}{_because(event.fault)}"
             if event.output_fault is not None:
                 yield f"no output{_because(event.output_fault)}"
         case _:
@@ -272,7 +277,7 @@ def _waiting(of: Waiting) -> str:
     if of.case_status:
         words.append(f", case {of.case_status}")
     if of.window_id:
-        words.append(", leads" if of.leads else ", follows")
+        words.append(" as leader" if of.leads else " as follower")
     if of.due_time is not None:
         words.append(f" until {since_start(of.due_time)}")
     if of.timeout_time is not None:

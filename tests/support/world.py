@@ -1,7 +1,7 @@
 """The world of a story: what a scenario file can do to a run and see of it, whoever keeps the rows.
 
 Two worlds exist: one in memory around `decide`, one of rows in a real Postgres behind the real coordinator and dispatch. They must answer
-alike, to the letter of the transcript. A story has one definition and one run, workers that live until the story says otherwise, and a clock
+alike, to the letter of the transcript. A story has one definition and mostly one run, workers that live until the story says otherwise, and a clock
 that starts at START and moves only by `advance`.
 """
 
@@ -29,7 +29,13 @@ HEARTBEAT_MS = 5_000
 
 
 RUN_ID = "00000000-0000-7000-8000-000000000001"
-"""The run of every story, in every world: jitter and the ids of successors are derived from it."""
+"""The first run of every story, in every world: jitter and the ids of successors are derived from it."""
+
+
+def run_id_of(number: int) -> str:
+    """The run that a story triggers as its first, second …"""
+    return f"{RUN_ID[:-12]}{number:012x}"
+
 
 _SUFFIXES = {
     TaskKind.STEP: "",
@@ -188,7 +194,10 @@ class World(Protocol):
         """Publish a definition that compiles (the body of the envelope)."""
 
     async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
-        """Start the story's run. `payload` None: the trigger came without input."""
+        """Start the story's run, or one more of the same definition, and turn to it. `payload` None: the trigger came without input."""
+
+    async def turn(self, run_id: str) -> None:
+        """Turn to another run of the story."""
 
     async def tick(self) -> list[Transition]:
         """Report what is overdue and wake what is due, then tick until the run has nothing more to do; the new transitions."""

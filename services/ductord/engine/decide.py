@@ -1,7 +1,7 @@
 """`decide`: one tick of one run, from what is known to what happened and what to do. The whole engine behind one pure function.
 
-The order is the semantics: first the facts that arrived, in order of time; then the controls; then, if the run's time is over, its stop; then
-edges and joins until nothing moves, where a failure stops the run before anything else begins; then the attempts that are to be made; then
+The order is the semantics: first the facts that arrived, those about digests before others, in order of time; then the controls; then, if the run's time is
+over, its stop; then edges and joins until nothing moves, where a failure stops the run before anything else begins; then the attempts that are to be made; then
 checkpoints; then the end; then the compensation that an end owes. It reads no clock and loads nothing: what it lacks it names (`Missing`).
 """
 
@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from ductord.engine import (
     checkpoints,
     controls,
+    digests,
     ending,
     exits,
     faults,
@@ -63,6 +64,7 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         if tick.lacking:
             return tick.lacking
         controls.apply(tick)
+        digests.tell(tick)
         out_of_time = signals.let_go(tick, _timer) or out_of_time
     if tick.open:
         if out_of_time:
@@ -118,6 +120,7 @@ def _facts(tick: Tick) -> bool:
     """Apply reports, timers, and what external events and signals waiting nodes were told, in order of time; of one instant a report comes first and a timer
     last. True if the run's own time is over."""
     inbox = tick.inbox
+    digests.tell(tick)
     if inbox.signals or inbox.receipts:
         return signals.facts(tick, _judge, _timer)
     if not inbox.timers:

@@ -31,6 +31,7 @@ def close(tick: Tick) -> None:
             output_fault=output_fault,
             close_reason=continuing.CLOSE_REASON if successor is not None else "",
             continued_to_run_id=successor.new_run_id if successor is not None else "",
+            merged_into_run_id=stop.merged_into_run_id if stop is not None else "",
         )
     )
     # The commit clears timers before it sets any: what this tick wanted to set must not outlive the run.

@@ -11,6 +11,7 @@ from ductord.model.enums import (
     AttemptStatus,
     CheckpointStatus,
     DigestMode,
+    DigestPlace,
     OperationStatus,
     SignalStatus,
     TaskKind,
@@ -236,7 +237,8 @@ class MoveSignals(_Effect, frozen=True, kw_only=True):
 
 class JoinDigest(_Effect, frozen=True, kw_only=True):
     """The run has reached a digest (E5): join the open window of this key, or open one with these settings, or pass alone; the commit decides, since only it
-    sees the other runs, and tells this run by a `DigestFact`. `key`, `dedupe`: canonical JSON. `tick_time`: of mode timed, the cron tick that ends the window."""
+    sees the other runs, and tells this run by a `DigestFact`. `key`, `dedupe`: canonical JSON. `tick_time`: of mode timed, the cron tick that ends the
+    window."""
 
     step_ref: str
     attempt: int
@@ -247,6 +249,14 @@ class JoinDigest(_Effect, frozen=True, kw_only=True):
     tick_time: datetime | None = None
     max_events: int = 0
     dedupe: str = ""
+
+
+class TakeDigest(_Effect, frozen=True, kw_only=True):
+    """The run knows its place now; it is shown again only when it becomes another."""
+
+    step_ref: str
+    attempt: int
+    place: DigestPlace
 
 
 class CloseDigest(_Effect, frozen=True, kw_only=True):
@@ -306,6 +316,7 @@ Effect = (
     | SettleSignal
     | MoveSignals
     | JoinDigest
+    | TakeDigest
     | CloseDigest
     | FlushDigest
     | LeaveDigest

@@ -123,10 +123,11 @@ def receipt_key(step_ref: str, attempt: int, event_name: str, event_id: str) -> 
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """One run that a window has collected; its trigger's input stands in `Inbox.payloads` under `key` when asked for."""
+    """One run that a window has collected; its trigger's input, of so many bytes, stands in `Inbox.payloads` under `key` when asked for."""
 
     run_id: str
     time: datetime
+    size: int = 0
 
     @property
     def key(self) -> str:
@@ -135,8 +136,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DigestFact(msgspec.Struct, frozen=True, kw_only=True):
-    """What is new about the run's place in a digest's window (ruling E5). `due_time`: when the window ends, of a leader. `arrivals`: of a closed window, by time and
-    id, the leader's own among them. `leader_run_id`: of a follower and a merged run. Shown until the node's wait says so too."""
+    """What is new about the run's place in a digest's window (ruling E5). `due_time`: when the window ends, of a leader. `arrivals`: of a closed window, by
+    time and id, the leader's own among them; of a run that passes, itself. `leader_run_id`: of a follower and a merged run.
+    Shown until it is taken (`TakeDigest`)."""
 
     step_ref: str
     attempt: int

@@ -137,7 +137,7 @@ class Stop(_Value, frozen=True, kw_only=True):
     `cause` is the terminal status the run will take. `fault`/`step_ref`: the failure behind it. `deadline`: when in-flight attempts that were
     asked to stop are revoked (None: they may finish, fail_policy `drain`). `emptied`: everything was told to stop and no cleanup is spared, by a
     run time-out, a cancel or a continue-as-new, be it later than the cause. `request_id`: the control that was the cause. `skip_finally`: of a
-    terminate (C3). `continuation`: the run ends to go on as a successor.
+    terminate (C3). `continuation`: the run ends to go on as a successor. `merged_into_run_id`: the run ends because another carries its event on (E5).
     """
 
     cause: RunStatus
@@ -148,6 +148,7 @@ class Stop(_Value, frozen=True, kw_only=True):
     request_id: str = ""
     skip_finally: bool = False
     continuation: Continuation | None = None
+    merged_into_run_id: str = ""
 
 
 class CheckpointState(_Value, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 from ductord.engine.routing import Arrival
 from ductord.engine.tick import Again, Tick
 from ductord.model.enums import Outcome, TimerKind
-from ductord.model.inbox import Receipt, Signal
+from ductord.model.inbox import DigestFact, Receipt, Signal
 from ductord.model.manifest import Timeouts
 
 
@@ -33,7 +33,8 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
 
     Of types that wait, for waiting nodes that nobody holds: `on_timer(tick, index, kind)`: its timer `wait` or `wait_timeout` is due.
     `on_signal(tick, index, signal)`: somebody told the step something; it settles the signal. `on_receipts(tick, index, receipts)`: external events matched
-    its wait. `look(tick, index)`: the run has changed (an `until` looks again). None: there is nothing of the kind.
+    its wait. `on_digest(tick, index, fact)`: what the commit made of its joining a digest.
+    `look(tick, index)`: the run has changed (an `until` looks again). None: there is nothing of the kind.
 
     Of types without work: `at_once(tick, index)` ends the node instead of beginning it; True if what led to nothing but it is to be called off.
     `arrival(tick, index)`: what the incoming edges tell it, where that is not what a join tells (G7).
@@ -52,6 +53,7 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     on_timer: Callable[[Tick, int, TimerKind], None] | None = None
     on_signal: Callable[[Tick, int, Signal], None] | None = None
     on_receipts: Callable[[Tick, int, Sequence[Receipt]], None] | None = None
+    on_digest: Callable[[Tick, int, DigestFact], None] | None = None
     look: Callable[[Tick, int], None] | None = None
     at_once: Callable[[Tick, int], bool] | None = None
     arrival: Callable[[Tick, int], Arrival] | None = None
