@@ -161,16 +161,29 @@ class Family:
                     assert run.stop is not None
                 case TimerKind.RUN_TIMEOUT:
                     assert self.manifest.run_timeout_ms is not None
+                case TimerKind.WAIT | TimerKind.WAIT_TIMEOUT:
+                    assert by_ref[ref].status is NodeStatus.WAITING
+        for ref, node in by_ref.items():
+            if (wait := node.waiting) is not None:
+                due = (wait.due_time, wait.timeout_time)
+                assert due == tuple(rows.timers.get((k, ref)) for k in (TimerKind.WAIT, TimerKind.WAIT_TIMEOUT))
         for node in run.nodes:
             if node.cancelling:
                 assert (TimerKind.STOP_GRACE, "") in rows.timers, "who was asked to stop has a deadline"
 
     def _waits(self, rows: Rows, run: Run) -> None:
         """Whatever is not at rest has something that it waits for."""
-        waiting = any(not row.held for row in _open(rows)) or bool(rows.timers)
+        parked = any(node.status is NodeStatus.WAITING for node in run.nodes)
+        waiting = any(not row.held for row in _open(rows)) or bool(rows.timers) or parked
         if not run.status.terminal and not run.held:
             assert waiting
         assert (run.saga.status is CompensationStatus.RUNNING) <= (waiting or not run.status.terminal)
+        listening = {
+            (step.ref, node.attempt)
+            for step, node in zip(self.manifest.steps, run.nodes, strict=True)
+            if node.waiting is not None and (node.waiting.event_name or step.event_set is not None)
+        }
+        assert rows.outside.waits.keys() == listening, "who waits for events listens, and nobody else does (E3)"
         for step, node in zip(self.manifest.steps, run.nodes, strict=True):
             if node.status is NodeStatus.PENDING and not run.held:
                 assert any(run.edges[e] == "?" for e in step.incoming), "a pending node waits for an edge"
@@ -188,6 +201,8 @@ class Family:
         assert not rows.timers
         assert not any(row.status is AttemptStatus.OPEN for row in rows.attempts.values())
         assert rows.controls.keys() == rows.settled.keys(), "no control stays unapplied (G8)"
+        assert not list(rows.outside.kept()), "no signal stays kept (E1)"
+        assert not rows.outside.unapplied(), "no receipt stays unapplied (E3)"
         assert run.saga.status is not CompensationStatus.RUNNING
         assert all(entry.status.settled for entry in run.saga.plan)
         assert all(c.status is not CheckpointStatus.PENDING for c in run.checkpoints)
