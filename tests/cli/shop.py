@@ -43,6 +43,24 @@ definition:
     - {source_ref: load, target_ref: drive, type: success}
     - {source_ref: drive, target_ref: unload, type: success}
 """,
+    # waits for people and for the world
+    "offer": """\
+type: workflow_definition
+definition:
+  family_slug: offer
+  steps:
+    - {ref: manager, type: approval}
+    - {ref: paper, type: human_loop, human_loop: {case_type: kyc}}
+    - {ref: go, type: wait, wait: {signal: go}}
+    - ref: money
+      type: event_set
+      event_set:
+        correlation_key: "'o-' + string(TRIGGER.payload.order)"
+        requirements:
+          - {name: paid, event_name: order.paid, filter: "EVENT.payload.amount > 10"}
+          - {name: sent, event_name: order.sent}
+  edges: []
+""",
     # an undo that cannot be done by a machine
     "stubborn": """\
 type: workflow_definition
