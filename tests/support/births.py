@@ -10,7 +10,7 @@ from tests.support.rows import Rows
 
 
 def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
-    """The rows of a successor or a reset run, with the controls and signals that were handed on to it (C5, C6)."""
+    """The rows of a successor or a reset run, with the controls and signals that are handed on to it or told it again (C5, C6)."""
     reset = bool(born.reset_from_seq)
     overrides = source.controls[born.overrides_of].body.overrides if born.overrides_of else {}
     start = replace(
@@ -29,6 +29,11 @@ def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
     for control in source.forwarded(born.run_id):
         rows.controls[control.request_id] = control
     rows.outside.events = source.outside.events
+    if reset:
+        point = next(t.at for t in source.history if t.seq == born.reset_from_seq)
+        for name, (signal, payload) in source.outside.signals.items():
+            if name not in source.told_at or source.told_at[name] > point:
+                rows.outside.tell(signal, payload)
     for name, run_id in source.moved.items():
         if run_id == born.run_id:
             rows.outside.tell(*source.outside.signals[name])

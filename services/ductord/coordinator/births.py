@@ -30,6 +30,14 @@ async def start_runs(connection: asyncpg.Connection, of: Effects, now: datetime)
         [_encoder.encode(e.preserved).decode() for _, e in births],
         now,
     )
+    resets = [(d, e) for d, e in births if e.reset_from_seq]
+    if resets:
+        await connection.execute(
+            SQL["reapply_signals"],
+            *ids(resets),
+            [e.run_id for _, e in resets],
+            [e.reset_from_seq for _, e in resets],
+        )
     return True
 
 

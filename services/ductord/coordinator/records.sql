@@ -107,6 +107,18 @@ labelled as (
 )
 insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from born;
 
+-- name: reapply_signals
+-- What no step of the source had taken by the transition that a reset run begins behind is told to the new run again, in the order in which it came (C5).
+insert into eec_workflow_signal (tenant_id, run_id, request_id, verb, step_ref, payload, case_status, actor, approver_id, groups, comment, body_hash,
+                                 call_id, create_time)
+select s.tenant_id, x.run_id, s.request_id, s.verb, s.step_ref, s.payload, s.case_status, s.actor, s.approver_id, s.groups, s.comment, s.body_hash,
+       s.call_id, s.create_time
+from unnest($1::text[], $2::uuid[], $3::uuid[], $4::int[]) as x(tenant_id, source_id, run_id, seq)
+join eec_workflow_transition t on t.tenant_id = x.tenant_id and t.run_id = x.source_id and t.seq = x.seq
+join eec_workflow_signal s on s.tenant_id = x.tenant_id and s.run_id = x.source_id and (s.settle_time is null or s.settle_time > t.at)
+order by s.create_time, s.number
+on conflict do nothing;
+
 -- name: adopt_transitions
 -- A reset run's own history begins with what it adopts, so that it folds like any other (C5).
 insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
