@@ -197,6 +197,29 @@ def test_a_type_that_is_not_built_and_has_no_fields_of_its_own_passes_to_the_ser
     )
 
 
+def test_steps_that_wait_have_their_own_objects() -> None:
+    """As definition files spell them (L1); fields at any depth are checked."""
+    steps = (
+        '{"ref": "w", "type": "wait", "wait": {"event": {"event_name": "paid"}, "timeout_ms": 5, "on_timeout": "skip"}}',
+        '{"ref": "a", "type": "approval", "approval": {"on_timeout": "approve", "groups": ["g"], "allow_self": false}}',
+        '{"ref": "r", "type": "race", "race": {"losers": "let_finish"}}',
+        '{"ref": "s", "type": "event_set", "event_set": {"requirements": [{"name": "n"}], "completion_policy": "quorum"}}',
+        '{"ref": "d", "type": "digest", "digest": {"mode": "backoff", "window_ms": 5}}',
+    )
+    wait, approval, race, event_set, digest = read(Create, f'{{"steps": [{", ".join(steps)}]}}').steps
+    assert (wait.wait.event.event_name, wait.wait.timeout_ms) == ("paid", 5)
+    assert wait.wait.on_timeout == definition_pb2.ON_TIMEOUT_SKIP
+    assert approval.approval.on_timeout == definition_pb2.ON_TIMEOUT_APPROVE
+    assert approval.approval.HasField("allow_self")
+    assert race.race.losers == definition_pb2.RACE_LOSERS_LET_FINISH
+    assert event_set.event_set.completion_policy == definition_pb2.COMPLETION_POLICY_QUORUM
+    assert digest.digest.mode == definition_pb2.DIGEST_MODE_BACKOFF
+    bad = '{"steps": [{"ref": "s", "type": "event_set", "event_set": {"requirements": [{"nam": "n"}]}}]}'
+    assert reason(Create, bad) == ("FIELD_UNKNOWN", "steps[0].event_set.requirements[0].nam")
+    bad = '{"steps": [{"ref": "w", "type": "wait", "wait": {"on_timeout": "wait"}}]}'
+    assert reason(Create, bad) == ("FIELD_INVALID", "steps[0].wait.on_timeout")
+
+
 def test_a_worker_may_report_anything_on_the_task_service() -> None:
     body = '{"completions": [{"taskToken": "t", "failure": {"code": "X", "message": "a\\u0000b", "retryAfterMs": 5}}]}'
     message = read(tasks.CompleteTasksRequest, body, Dialect.PROTO)
