@@ -29,6 +29,11 @@ def arrival(tick: Tick, index: int) -> Arrival:
     return Arrival.RUN if EdgeState.DEAD_FAILURE in states else Arrival.SKIP
 
 
+def start(tick: Tick, index: int, prepared: None) -> None:
+    """A race is never begun: it ends at once."""
+    waiting.never(tick, index)
+
+
 def decide(tick: Tick, index: int) -> bool:
     """End the race: with the winner's output, or failed with the list of those that failed. True if its losers are to be called off."""
     winner = _winner(tick, index)
@@ -74,7 +79,7 @@ def _no_winner(tick: Tick, index: int) -> Fault:
 
 KIND = StepKind(
     prepare=waiting.nothing,
-    start=waiting.never,
+    start=start,
     again=waiting.again,
     may_report=waiting.may_report,
     ask=waiting.ask,
