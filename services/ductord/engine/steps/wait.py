@@ -65,7 +65,7 @@ def start(tick: Tick, index: int, prepared: _Prepared) -> None:
 
 def on_timer(tick: Tick, index: int, kind: TimerKind) -> None:
     """The moment has come, a condition is looked at again, or the time is over. A moment that falls on the time-out has come."""
-    spec, wait = _spec(tick, index), _waiting(tick, index)
+    spec, wait = _spec(tick, index), waiting.of(tick, index)
     if spec.until is not None and kind is TimerKind.WAIT:
         if not _is_true(tick, index, spec):
             waiting.changed(tick, index, msgspec.structs.replace(wait, due_time=tick.after(spec.interval_ms)))
@@ -82,7 +82,7 @@ def on_timer(tick: Tick, index: int, kind: TimerKind) -> None:
 
 def look(tick: Tick, index: int) -> None:
     """The run has changed, or the node was parked just now: a condition may be true, and a moment may have been past from the start."""
-    spec, wait = _spec(tick, index), _waiting(tick, index)
+    spec, wait = _spec(tick, index), waiting.of(tick, index)
     if spec.until is not None:
         _is_true(tick, index, spec)
     elif wait.due_time is not None and wait.due_time <= wait.since:
@@ -109,11 +109,9 @@ def on_receipts(tick: Tick, index: int, receipts: Sequence[Receipt]) -> None:
     event = events_wait.shown(tick, index, receipts[0])
     if event is None:
         return
-    wait = _waiting(tick, index)
     ref = tick.manifest.steps[index].ref
     ids = tuple(receipt.event_id for receipt in receipts)
     tick.do(TakeReceipts(step_ref=ref, attempt=tick.work.nodes[index].attempt, event_ids=ids))
-    assert wait.event_name
     _wake(tick, index, "event", {"event": event})
 
 
@@ -176,12 +174,6 @@ def _kind_of(spec: WaitSpec) -> str:
     if spec.cron:
         return "cron"
     return "duration" if spec.duration is not None else "timestamp"
-
-
-def _waiting(tick: Tick, index: int) -> Waiting:
-    wait = tick.work.nodes[index].waiting
-    assert wait is not None
-    return wait
 
 
 def _spec(tick: Tick, index: int) -> WaitSpec:
