@@ -108,10 +108,11 @@ order by a.create_time, a.step_ref, a.item_index, a.kind, a.attempt;
 select seq, at, events::text from eec_workflow_transition where tenant_id = $1 and run_id = $2 and seq > $3 and seq <= $4 order by seq;
 
 -- name: load_redrive
--- What a redrive that was applied did to the nodes: the event that names it, in a transition made since it was asked for.
+-- What a redrive that was applied did to the nodes: the event that names it. The clock of a tick is read when it claims, so its time may be a moment before that of
+-- a control that it found when it loaded.
 select t.events::text
 from eec_workflow_transition t
-where t.tenant_id = $1 and t.run_id = $2 and t.at >= $4
+where t.tenant_id = $1 and t.run_id = $2 and t.at >= $4::timestamptz - interval '10 minutes'
   and exists (select from json_array_elements(t.events) e where e ->> 'type' = 'run_redriven' and e ->> 'request_id' = $3)
 order by t.seq limit 1;
 

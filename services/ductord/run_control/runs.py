@@ -99,7 +99,7 @@ def known_step(manifest: Manifest, ref: str) -> int:
     """The index of a step. Raises STEP_NOT_FOUND."""
     index = graph_of(manifest).index.get(ref)
     if index is None:
-        raise refused("STEP_NOT_FOUND", "the run has no such step")
+        raise refused("STEP_NOT_FOUND", f"the run has no step {ref}")
     return index
 
 

@@ -183,7 +183,7 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
     async def GetRunSnapshot(self, request: api.GetRunSnapshotRequest, context: Any) -> api.GetRunSnapshotResponse:  # noqa: N802
         """Everything about where the run stands."""
         run_id = run_id_of(request.run_id)
-        async with self._looking() as (db, tenant_id):
+        async with self._looking(one_moment=True) as (db, tenant_id):
             data, now = await get_snapshot(
                 db, self._versions, tenant_id, run_id, request.payload_format, self._max_bytes
             )
@@ -243,10 +243,10 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
         return accepted
 
     @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
+    async def _looking(self, *, one_moment: bool = False) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
         """The caller's tenant's rows, and who that is."""
         tenant_id = caller().tenant
-        async with tenant_transaction(self._pool, tenant_id) as db:
+        async with tenant_transaction(self._pool, tenant_id, one_moment=one_moment) as db:
             yield db, tenant_id
 
 
