@@ -5,6 +5,7 @@ succeed, every effect of a run that failed or was cancelled is undone, or is sho
 """
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -114,6 +115,10 @@ class _Life:
         """The tasks of which a worker may say something: those that are taken, and those that are free."""
         free = self.rows.leasable(self.now)
         return [row for row in self.rows.attempts.values() if row.waiting and (row.lease or row in free)]
+
+    def resettable(self) -> list[str]:
+        """Steps of which an attempt is at work that has acted, so that a reset leaves a doubt; any step where there is none."""
+        return [row.task.step_ref for row in self.silent if row.waiting] or [step.ref for step in self.manifest.steps]
 
     def late_words(self) -> list[Attempt]:
         """Attempts that acted and were judged otherwise: their workers may say so, too late."""
@@ -282,9 +287,7 @@ def _live(life: _Life, data: st.DataObject, verbs: tuple[Verb, ...]) -> None:
         free = life.rows.leasable(life.now)
         choice = data.draw(st.integers(0, 9), label="what")
         if choice == 0 and verbs:
-            verb = data.draw(st.sampled_from(verbs), label="verb")
-            ref = data.draw(st.sampled_from(life.manifest.steps)).ref if verb is Verb.RESET_NODE else ""
-            life.ask(verb, ref, ControlBody(skip_finally=verb is Verb.TERMINATE and data.draw(st.booleans())))
+            _operate(life, data, data.draw(st.sampled_from(verbs), label="verb"))
         elif choice == 1 and life.late_words():
             life.say_late(data.draw(st.sampled_from(life.late_words()), label="late"))
         elif choice < 4 and free:
@@ -295,14 +298,26 @@ def _live(life: _Life, data: st.DataObject, verbs: tuple[Verb, ...]) -> None:
             life.wait()
         if data.draw(st.integers(0, 3), label="tick"):
             life.settle()
-    _finish(life)
+    if data.draw(st.booleans(), label="cancel"):
+        life.ask(Verb.CANCEL)
+    _finish(life, lambda: life.run.status.terminal)
 
 
-def _finish(life: _Life) -> None:
+def _operate(life: _Life, data: st.DataObject, verb: Verb) -> None:
+    match verb:
+        case Verb.RESET_NODE:
+            life.ask(verb, data.draw(st.sampled_from(life.resettable()), label="ref"))
+        case Verb.TERMINATE:
+            life.ask(verb, body=ControlBody(skip_finally=data.draw(st.booleans(), label="skip")))
+        case _:
+            life.ask(verb)
+
+
+def _finish(life: _Life, over: Callable[[], bool] | None = None) -> None:
     """Everything goes well from here on, so run and compensation must end."""
     for _ in range(300):
         life.settle()
-        if life.over:
+        if over() if over is not None else life.over:
             return
         ready = life.workable()
         for row in ready:
@@ -320,7 +335,8 @@ def test_every_effect_that_is_known_is_undone_once(manifest: Manifest, data: st.
     _live(life, data, (Verb.CANCEL, Verb.TERMINATE, Verb.RESET_NODE))
     while not life.over or life.silent:
         late = life.late_words()
-        if late and data.draw(st.booleans(), label="late first"):
+        early: bool = data.draw(st.booleans(), label="late first") if late else False
+        if early:
             life.say_late(late[0])
         elif life.workable():
             life.work(life.workable()[0], _SUCCESS)
