@@ -16,7 +16,7 @@ from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as rpc
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
-from ductord.db.pool import OnRetry, open_pool, retrying, tenant_transaction
+from ductord.db.pool import PROBES, OnRetry, open_pool, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.db.waits import Waits
 from ductord.model.control import ControlBody
@@ -103,8 +103,9 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
         """End it and go on as a successor (C6)."""
         name = asked.named(request, self._limits)
         ask = asked.ask(Verb.CONTINUE_AS_NEW, name, asked.continued(request, name))
-        async with self._looking() as (db, tenant_id):
-            await refuse_large_context(db, tenant_id, ask.run_id, ask.body.seed)
+        if ask.body.seed:
+            async with self._looking() as (db, tenant_id):
+                await refuse_large_context(db, tenant_id, ask.run_id, ask.body.seed)
         accepted = await self._accept(ask)
         return api.ContinueAsNewRunResponse(**_answer(ask, accepted), new_run_id=successor_of(ask, accepted))
 
@@ -264,7 +265,7 @@ async def start(scope: Scope) -> None:
     settings = scope.settings
     scope.translate(refusal_of)
     options = settings.pool("run_control")
-    pool = await patient(lambda: open_pool(**options), settings.database_start_wait_ms)
+    pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
     waits = Waits(settled_operations(pool))
