@@ -39,8 +39,9 @@ class Ticker:
         claimed = await self.connection.fetch(
             "select $1::text as tenant_id, $2::uuid::text as run_id, eec_now() as now", tenant, run_id
         )
-        self._now = claimed[0]["now"]
-        (loaded,) = (await load(self.connection, self.cache, claimed)).runs
+        batch = await load(self.connection, self.cache, claimed)
+        self._now = batch.now
+        (loaded,) = batch.runs
         decision = self._decision(loaded)
         self.cache.forget(run_id)
         return Decided(loaded=loaded, decision=decision)

@@ -6,6 +6,7 @@ import orjson
 from msgspec import structs
 
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Known
+from ductord.model.enums import Verb
 from ductord.model.manifest import ActionSpec, Expression, Template
 from ductord.model.run import RunStart
 from tests.coordinator.conftest import Ticker
@@ -95,3 +96,22 @@ async def test_a_newer_format_is_left_to_a_newer_coordinator(books: Books, ticke
     assert (ticked.foreign, ticked.quarantined) == (1, 0)
     assert await books.status(run_id) == "pending"
     assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup where run_id = $1", run_id) == 1
+
+
+async def test_a_transition_is_no_older_than_what_it_was_decided_from(books: Books, ticker: Ticker) -> None:
+    """C8, OB-01: a report and a control that came in while the tick was loading count, and its time is theirs: a replay finds what there was by that time."""
+    run_id = await books.start(await books.publish(chain(2)))
+    await ticker.drain()
+    for fact in ("report", "control"):
+        if fact == "report":
+            await books.report()
+            later = "update eec_workflow_step_attempt set report_time = eec_now() + interval '1 minute' where status = 'open' returning report_time"
+        else:
+            await books.control(run_id, Verb.PAUSE)
+            later = (
+                "update eec_workflow_intent set create_time = eec_now() + interval '2 minutes' returning create_time"
+            )
+        at = await books.owner.fetchval(later)
+        await ticker.tick()
+        assert await books.owner.fetchval("select max(at) from eec_workflow_transition where run_id = $1", run_id) == at
+    await books.settled(run_id)

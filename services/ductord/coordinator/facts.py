@@ -5,7 +5,7 @@ row. Which attempts a worker has taken is asked for only where a tick may end at
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -48,19 +48,28 @@ async def load_facts(
     controlled: Sequence[asyncpg.Record],
     late: Sequence[asyncpg.Record],
     now: datetime,
-) -> dict[str, Facts]:
-    """The facts of all runs, by run id. `controlled`, `late`: the rows of those that have controls, or late successes."""
+) -> tuple[dict[str, Facts], datetime]:
+    """The facts of all runs, by run id, and the time of the tick: `now`, or that of the newest fact, which may have come in since. `controlled`, `late`: the
+    rows of those that have controls, or late successes."""
     facts: dict[str, Facts] = defaultdict(lambda: Facts(reports=[], timers=[], controls=[], lates=[]))
     for row in await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES):
         facts[row["run_id"]].reports.append(_report(row))
-    for row in await connection.fetch(SQL["load_timers"], *keys, now):
-        facts[row["run_id"]].timers.append(_timer(row))
     if controlled:
         await _controls(connection, _keys(controlled), facts)
     if late:
         for row in await connection.fetch(SQL["load_lates"], *_keys(late)):
             facts[row["run_id"]].lates.append(_late(row))
-    return facts
+    # Timers last: a transition is decided from every timer that is due at its time, and from no fact that is younger.
+    now = max([now, *(at for found in facts.values() for at in _times(found))])
+    for row in await connection.fetch(SQL["load_timers"], *keys, now):
+        facts[row["run_id"]].timers.append(_timer(row))
+    return facts, now
+
+
+def _times(facts: Facts) -> Iterator[datetime]:
+    yield from (report.report_time for report, _ in facts.reports)
+    yield from (control.create_time for control in facts.controls)
+    yield from (success.report_time for success in facts.lates)
 
 
 async def load_started(connection: asyncpg.Connection, keys: Keys) -> dict[str, frozenset[str]]:

@@ -5,7 +5,6 @@ a reset run's first tick) costs a statement only in the ticks that have it.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -28,7 +27,6 @@ _NOTHING = Facts()
 
 async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record]) -> Batch:
     """The inboxes of the claimed runs (rows of tenant_id, run_id, now)."""
-    now: datetime = claimed[0]["now"]
     keys: Keys = [row["tenant_id"] for row in claimed], [row["run_id"] for row in claimed]
     cached = [cache.runs.get(run_id) for run_id in keys[1]]
     rows = await connection.fetch(
@@ -38,9 +36,8 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
         [known is not None for known in cached],
         LARGE_BYTES,
     )
-    facts = await load_facts(
-        connection, keys, [row for row in rows if row["controlled"]], [row for row in rows if row["late"]], now
-    )
+    controlled, late = ([row for row in rows if row[which]] for which in ("controlled", "late"))
+    facts, now = await load_facts(connection, keys, controlled, late, claimed[0]["now"])
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
