@@ -23,13 +23,15 @@ select pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to('ductor.inten
 select s.version_id::text, r.status, r.record_version, r.format_version, r.engine_level, r.node_states::text, r.edge_states, r.run_state::text, r.has_errors,
        r.start_time, r.end_time, q.run_id is not null as quarantined, eec_now() as now,
        i.verb as known_verb, i.body_hash as known_hash, i.status as known_status, i.create_time as known_time, i.result::text as known_result,
-       (select count(*) from eec_workflow_intent p where p.tenant_id = $1 and p.run_id = $2 and p.status = 'pending')::int as pending,
-       (select p.request_id from eec_workflow_intent p where p.tenant_id = $1 and p.run_id = $2 and p.status = 'pending' and p.verb = 'continue_as_new'
-        order by p.create_time, p.request_id limit 1) as continuing
+       p.pending, p.continuing
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 left join eec_workflow_quarantine q on q.tenant_id = s.tenant_id and q.run_id = s.run_id
 left join eec_workflow_intent i on i.tenant_id = s.tenant_id and i.run_id = s.run_id and i.request_id = $3
+cross join lateral (
+    select count(*)::int as pending, (array_agg(o.request_id order by o.create_time, o.request_id) filter (where o.verb = 'continue_as_new'))[1] as continuing
+    from eec_workflow_intent o where o.tenant_id = $1 and o.run_id = $2 and o.status = 'pending'
+) p
 where s.tenant_id = $1 and s.run_id = $2;
 
 -- name: load_intent

@@ -38,6 +38,8 @@ from ductord.run_control.runs import Versions, find, known_step
 from ductord.run_control.snapshots import get_snapshot
 from ductord.run_control.successors import refuse_large_context, successor_of
 
+_PLANS: Final = {**PROBES, "plan_cache_mode": "force_custom_plan"}
+"""Probes, but planned for each call: calls are few, and a plan that was made while hardly anything was pending walks through the pending controls of all runs."""
 _log = logging.getLogger("ductor.run_control")
 _q: Final = Queries("ductord.run_control")
 
@@ -265,7 +267,7 @@ async def start(scope: Scope) -> None:
     settings = scope.settings
     scope.translate(refusal_of)
     options = settings.pool("run_control")
-    pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
+    pool = await patient(lambda: open_pool(**options, settings=_PLANS), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
     waits = Waits(settled_operations(pool))
