@@ -39,7 +39,7 @@ from ductord.run_control.snapshots import get_snapshot
 from ductord.run_control.successors import refuse_large_context, successor_of
 
 _PLANS: Final = {**PROBES, "plan_cache_mode": "force_custom_plan"}
-"""Probes, but planned for each call: calls are few, and a plan that was made while hardly anything was pending walks through the pending controls of all runs."""
+"""Probes, but planned for each call: calls are few, and a plan made while hardly anything was pending walks through the pending controls of all runs."""
 _log = logging.getLogger("ductor.run_control")
 _q: Final = Queries("ductord.run_control")
 
