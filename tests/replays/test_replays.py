@@ -5,13 +5,15 @@ STORIES anew; a recording that changes by it is a behaviour that has changed, fo
 `engine_level` says so where it must. To record more, add a story to the list and rewrite, or put the export of a real run beside the others.
 """
 
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ductord.engine.replay import replay
-from ductord.model.events import NodeEnded
+from ductord.model.enums import Outcome
+from ductord.model.events import AttemptEnded, Event, NodeEnded
 from ductord.model.recording import Recording, decode, encode
 from tests.support.memory_world import MemoryWorld
 from tests.support.recording import recording_of
@@ -96,6 +98,25 @@ async def test_a_change_is_named() -> None:
     difference = replay(msgspec.structs.replace(recording, transitions=transitions))
     assert difference is not None
     assert (difference.seq, difference.expected, difference.found) == (told.seq, doctored.events, told.events)
+
+
+async def test_a_lease_while_the_tick_was_loading() -> None:
+    """C7: the clock of a tick is read first, and a task that is leased after that is still seen as taken. Its events say so, not the times."""
+    recording = (await _recordings(HERE.parent / "scenarios" / "saga_outcome_unknown_revoked.txt"))[0]
+    (taken,) = {(e.step_ref, e.attempt, t.at) for t in recording.transitions for e in t.events if _taken(e)}
+    attempts = tuple(
+        msgspec.structs.replace(a, start_time=taken[2] + timedelta(milliseconds=1))
+        if (a.step_ref, a.attempt) == taken[:2]
+        else a
+        for a in recording.attempts
+    )
+    assert attempts != recording.attempts
+    assert replay(msgspec.structs.replace(recording, attempts=attempts)) is None
+
+
+def _taken(event: Event) -> bool:
+    """Whether the tick ended an attempt that a worker had, by itself."""
+    return isinstance(event, AttemptEnded) and event.started and event.outcome is Outcome.REVOKED
 
 
 async def _recordings(path: Path) -> list[Recording]:

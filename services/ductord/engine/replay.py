@@ -115,7 +115,7 @@ class _Stage:
                 outputs=outputs,
                 controls=controls,
                 lates=tuple(self._lates(line)),
-                started=self._started(line.at) if timers or controls else frozenset(),
+                started=self._started(line),
                 origin=Origin(run=self._origin) if self._origin is not None and self._run is None else None,
                 points=self._points(controls),
                 source_outputs=sources,
@@ -205,13 +205,10 @@ class _Stage:
             if due <= at:
                 yield TimerDue(kind=kind, step_ref=ref, item_index=item, due_time=due)
 
-    def _started(self, at: datetime) -> frozenset[str]:
-        """Steps whose open attempt a worker had taken by then."""
-        if self._run is None:
-            return frozenset()
-        nodes = zip(self._manifest.steps, self._run.nodes, strict=True)
-        latest = (self._attempts.get((step.ref, TaskKind.STEP, -1, node.attempt)) for step, node in nodes)
-        return frozenset(a.step_ref for a in latest if a is not None and a.start_time and a.start_time <= at)
+    def _started(self, line: TransitionLine) -> frozenset[str]:
+        """Steps whose open attempt a worker had taken, as far as the tick ended it without a report: its events say so."""
+        ends = (event for event in line.events if isinstance(event, AttemptEnded) and event.kind is TaskKind.STEP)
+        return frozenset(event.step_ref for event in ends if event.started)
 
     def _points(self, controls: tuple[Control, ...]) -> dict[str, Run]:
         seq = self._run.seq if self._run is not None else 0
