@@ -46,10 +46,11 @@ class Node(_Value, frozen=True, kw_only=True):
 
     `attempt`: number of the latest attempt (0: none yet), ever growing. `failures`: reported failures and time-outs that spent the retry
     budget (A1, A4). `losses`: attempts lost, `returned`: attempts that came back undone (A4). `logical`: number of the logical attempt, part of the
-    idempotency key; it grows after a reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt. `first_time`: first dispatch
-    (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with no success since: their effects may
-    exist (C7). `doubts`: such ones of before a reset of the node or a redrive.
-    `paused`: an operator holds the node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of the definition's.
+    idempotency key; it grows after a reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt.
+    `first_time`: first dispatch (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with
+    no success since: their effects may exist (C7). `doubts`: such ones of before a reset of the node or a redrive. `paused`: an operator holds the
+    node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of
+    the definition's.
     """
 
     status: NodeStatus = NodeStatus.PENDING
