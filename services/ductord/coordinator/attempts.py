@@ -80,6 +80,8 @@ async def write_attempts(
         await _insert_first(connection, first, now)
     if retries := [(d, e) for d, e in tasks if e.retry_of is not None]:
         await _insert_retries(connection, retries, now)
+    if held := [(d, e) for d, e in tasks if e.held]:
+        await connection.execute(SQL["hold_attempts"], *_keys(held))
 
 
 async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decided, QueueTask]], now: datetime) -> None:
@@ -96,7 +98,6 @@ async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decide
         [e.timeout_ms for _, e in tasks],
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
-        [e.held for _, e in tasks],
         now,
     )
 
@@ -116,7 +117,6 @@ async def _insert_retries(
         [e.timeout_ms for _, e in tasks],
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
-        [e.held for _, e in tasks],
         now,
     )
 

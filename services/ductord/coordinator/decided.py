@@ -13,16 +13,16 @@ from ductord.model.events import RunEnded
 
 
 class Decided(msgspec.Struct, kw_only=True):
-    """A loaded run with its decision. `traceparent`: the trace context that its tasks carry."""
+    """A loaded run with its decision. `traceparent`: the trace context that its tasks carry. `key`: (tenant id, run id)."""
 
     loaded: Loaded
     decision: Decision
     traceparent: str = ""
+    key: tuple[str, str] = ("", "")
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """(tenant id, run id)."""
-        return self.loaded.known.start.tenant_id, self.loaded.known.start.run_id
+    def __post_init__(self) -> None:
+        start = self.loaded.known.start
+        self.key = start.tenant_id, start.run_id
 
     @property
     def was(self) -> RunStatus:

@@ -5,7 +5,7 @@ row. Which attempts a worker has taken is asked for only where a tick may end at
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -51,25 +51,24 @@ async def load_facts(
 ) -> tuple[dict[str, Facts], datetime]:
     """The facts of all runs, by run id, and the time of the tick: `now`, or that of the newest fact, which may have come in since. `controlled`, `late`: the
     rows of those that have controls, or late successes."""
-    facts: dict[str, Facts] = defaultdict(lambda: Facts(reports=[], timers=[], controls=[], lates=[]))
-    for row in await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES):
+    facts: dict[str, Facts] = defaultdict(Facts)
+    newest = [now]
+    reports = await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES)
+    for row in reports:
         facts[row["run_id"]].reports.append(_report(row))
+    newest += [row["report_time"] for row in reports[-1:]]  # they come in order of time
     if controlled:
-        await _controls(connection, _keys(controlled), facts)
+        newest += await _controls(connection, _keys(controlled), facts)
     if late:
-        for row in await connection.fetch(SQL["load_lates"], *_keys(late)):
+        lates = await connection.fetch(SQL["load_lates"], *_keys(late))
+        for row in lates:
             facts[row["run_id"]].lates.append(_late(row))
+        newest += [row["stale_time"] for row in lates[-1:]]
     # Timers last: a transition is decided from every timer that is due at its time, and from no fact that is younger.
-    now = max([now, *(at for found in facts.values() for at in _times(found))])
+    now = max(newest)
     for row in await connection.fetch(SQL["load_timers"], *keys, now):
         facts[row["run_id"]].timers.append(_timer(row))
     return facts, now
-
-
-def _times(facts: Facts) -> Iterator[datetime]:
-    yield from (report.report_time for report, _ in facts.reports)
-    yield from (control.create_time for control in facts.controls)
-    yield from (success.report_time for success in facts.lates)
 
 
 async def load_started(connection: asyncpg.Connection, keys: Keys) -> dict[str, frozenset[str]]:
@@ -111,8 +110,10 @@ def _timer(row: asyncpg.Record) -> TimerDue:
     )
 
 
-async def _controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
-    for row in await connection.fetch(SQL["load_controls"], *keys, _CONTROLS, _CONTROLS_BYTES):
+async def _controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Adds the controls; the time of the newest."""
+    rows = await connection.fetch(SQL["load_controls"], *keys, _CONTROLS, _CONTROLS_BYTES)
+    for row in rows:
         found = facts[row["run_id"]]
         found.controls.append(
             Control(
@@ -126,6 +127,7 @@ async def _controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str,
             )
         )
         found.more = row["pending"] > len(found.controls)
+    return [row["create_time"] for row in rows[-1:]]
 
 
 def _late(row: asyncpg.Record) -> LateSuccess:

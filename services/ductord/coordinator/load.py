@@ -87,30 +87,26 @@ def _newer(row: asyncpg.Record) -> bool:
 
 def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, facts: Facts) -> Loaded:
     known = cache.runs.get(row["run_id"]) or starts.known_of(row, compiled)
-    loaded = Loaded(
-        known=known,
-        inbox=Inbox(start=known.start),
-        quarantined=row["quarantine_ticks"] is not None,
-        more=facts.more,
-    )
+    quarantined = row["quarantine_ticks"] is not None
+    error: Exception
     if isinstance(compiled, Exception):
-        loaded.error = compiled
-        return loaded
-    loaded.compiled = compiled
-    try:
-        _set_state(known, row, compiled)
-    except msgspec.ValidationError as error:
-        loaded.error = error
-        return loaded
-    loaded.inbox = Inbox(
-        start=known.start,
-        reports=tuple(report for report, _ in facts.reports),
-        timers=tuple(facts.timers),
-        outputs=_outputs(known, compiled, facts),
-        controls=tuple(facts.controls),
-        lates=tuple(facts.lates),
-    )
-    return loaded
+        error = compiled
+    else:
+        try:
+            _set_state(known, row, compiled)
+        except msgspec.ValidationError as fault:
+            error = fault
+        else:
+            inbox = Inbox(
+                start=known.start,
+                reports=tuple([report for report, _ in facts.reports]),
+                timers=tuple(facts.timers),
+                outputs=_outputs(known, compiled, facts),
+                controls=tuple(facts.controls),
+                lates=tuple(facts.lates),
+            )
+            return Loaded(known=known, compiled=compiled, inbox=inbox, quarantined=quarantined, more=facts.more)
+    return Loaded(known=known, inbox=Inbox(start=known.start), quarantined=quarantined, error=error)
 
 
 def _set_state(known: Known, row: asyncpg.Record, compiled: Compiled) -> None:
