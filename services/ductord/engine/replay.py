@@ -14,13 +14,13 @@ import msgspec
 from ductord.engine.decide import decide
 from ductord.engine.evolve import fold
 from ductord.engine.expressions import Programs, programs_for
+from ductord.engine.ledger import keys_of
 from ductord.engine.limits import Limits
 from ductord.model.control import Control
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer, SettleControl
 from ductord.model.enums import InverseStatus, OperationStatus, Outcome, TaskKind, TimerKind, Verb
 from ductord.model.events import AttemptEnded, Event, InverseEnded, InverseRegistered, RunStopping
-from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.recording import AttemptLine, Recording, TransitionLine
 from ductord.model.run import Run
@@ -177,13 +177,12 @@ class _Stage:
             )
 
     def _undone_late(self, line: TransitionLine, event: InverseEnded) -> list[AttemptLine]:
-        """The late success behind the end of an entry, unless an attempt's report is behind it: it shows the key of the entry's logical attempt."""
+        """The late success behind the end of an entry, unless an attempt's report is behind it: it shows a key of the entry."""
         reported = (e for e in line.events if isinstance(e, AttemptEnded) and e.outcome is Outcome.SUCCEEDED)
         if self._run is None or any(e.position == event.position for e in reported):
             return []
-        entry = self._run.saga.plan[event.position]
-        key = idempotency_key(self._start.run_id, entry.step_ref, entry.item_index, entry.logical, entry.kind)
-        known = (a for a in self._attempts.values() if a.idempotency_key == key and a.late_time is not None)
+        keys = keys_of(self._start.run_id, self._run.saga.plan[event.position])
+        known = (a for a in self._attempts.values() if a.idempotency_key in keys and a.late_time is not None)
         return [a for a in known if a.late_time is not None and a.late_time <= line.at]
 
     def _controls(self, line: TransitionLine) -> Iterator[Control]:

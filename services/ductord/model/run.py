@@ -127,6 +127,7 @@ class Inverse(_Value, frozen=True, kw_only=True):
 
     `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt that an
     inverse undoes. The counters mean what they mean on a node. `unknown`: the latest attempt ended without a word of its own, so the next has its key (A6).
+    `doubts`: the logical attempts of it under which a worker was at work and ended without a word: they may have done it all the same.
     """
 
     step_ref: str
@@ -144,6 +145,7 @@ class Inverse(_Value, frozen=True, kw_only=True):
     returned: int = 0
     logical: int = 0
     unknown: bool = False
+    doubts: tuple[int, ...] = ()
     due_time: datetime | None = None
     fault: Fault | None = None
 

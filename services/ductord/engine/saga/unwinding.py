@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from ductord.engine import attempts, faults, retry
 from ductord.engine.expressions import ExpressionError
-from ductord.engine.ledger import action_of, verdict
+from ductord.engine.ledger import action_of, keys_of, verdict
 from ductord.engine.saga import arguments, planning
 from ductord.engine.tick import Tick
 from ductord.model.effects import QueueTask, RecordInverse
@@ -70,12 +70,12 @@ def judge(tick: Tick, report: AttemptReport) -> None:
 
 
 def undone_late(tick: Tick, success: LateSuccess) -> None:
-    """An inverse succeeded though its attempt had been given up: its entry is done. The attempt after it, which shows the same key, is called off."""
+    """An inverse succeeded though its attempt had been given up: its entry is done. An attempt after it is called off: it would
+    do the same, under the same key or, where one in between failed, once more under a new one."""
     for position, entry in enumerate(tick.work.run.saga.plan):
-        if not _kin(entry, success) or entry.status is InverseStatus.DONE or not entry.logical:
+        if not _kin(entry, success) or entry.status is InverseStatus.DONE:
             continue
-        key = idempotency_key(tick.run_id, entry.step_ref, entry.item_index, entry.logical, entry.kind)
-        if key == success.idempotency_key:
+        if success.idempotency_key in keys_of(tick.run_id, entry):
             if entry.status is InverseStatus.RUNNING:
                 _close(tick, position, _called_off(entry, tick.now))
             _settle(tick, position, InverseStatus.DONE)
