@@ -11,9 +11,9 @@ from typing import Any
 import asyncpg
 import orjson
 
-from ductord.coordinator.attempts import Pairs, contested, write_attempts
+from ductord.coordinator.attempts import contested, write_attempts
 from ductord.coordinator.births import adopt, start_runs
-from ductord.coordinator.decided import Decided, Effects, by_class, ids, unreported
+from ductord.coordinator.decided import Decided, Effects, by_class, ids
 from ductord.coordinator.records import write_records
 from ductord.coordinator.starts import SQL
 from ductord.model import events as history
@@ -37,8 +37,8 @@ from ductord.model.run import Run
 async def commit(connection: asyncpg.Connection, decided: list[Decided], now: datetime) -> set[str]:
     """Write the decisions inside the caller's transaction; the run ids that lost the race and of which nothing was written."""
     decided = sorted(decided, key=lambda d: d.key)
-    unheard = [(d, effect) for d in decided for effect in unreported(d.loaded, d.decision.effects)]
-    lost = await contested(connection, decided, unheard)
+    of = by_class(decided)
+    lost = await contested(connection, decided, of)
     changed = [d for d in decided if d.decision.events and d.key[1] not in lost]
     won = await _write_runs(connection, changed, now)
     lost |= {d.key[1] for d in changed} - won
@@ -55,7 +55,7 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
             [history.encode(d.decision.events) for d in written],
             now,
         )
-    await _write_effects(connection, kept, [(d, e) for d, e in unheard if d.key[1] not in lost], now)
+    await _write_effects(connection, kept, by_class(kept) if lost else of, now)
     calm = [d for d in kept if d.loaded.quarantined]
     if calm:
         await connection.execute(SQL["clear_quarantine"], [d.key[0] for d in calm], [d.key[1] for d in calm])
@@ -147,10 +147,9 @@ def _current_step(manifest: Manifest, run: Run) -> str:
     return manifest.steps[max(begun)[1]].ref if begun else ""
 
 
-async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], unheard: Pairs, now: datetime) -> None:
-    of = by_class(kept)
+async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of: Effects, now: datetime) -> None:
     await adopt(connection, of, now)
-    await write_attempts(connection, kept, of, unheard, now)
+    await write_attempts(connection, kept, of, now)
     await _write_timers(connection, of)
     await _write_checkpoints(connection, of, now)
     born = await start_runs(connection, of, now)
