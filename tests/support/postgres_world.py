@@ -84,13 +84,13 @@ class PostgresWorld:
         self._limits = replace(self._limits, **changed)
 
     async def control(self, control: Control) -> None:
-        # The story's clock stands still: microseconds keep the order of what is asked.
+        # The story's clock stands still: microseconds keep the order of what is asked, and none of it is younger than the clock.
         self._controls += 1
         added = await self._owner.execute(
             "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, step_ref, body, body_hash, reason, actor, create_time)"
             " values ($1, $2, $3, $4, $5, $6, '', $7, $8, $9) on conflict do nothing",
             TENANT, self._run_id, control.request_id, control.verb, control.step_ref, controls.encode(control.body), control.reason, control.actor,
-            control.create_time + timedelta(microseconds=self._controls),
+            control.create_time + timedelta(microseconds=self._controls, milliseconds=-1),
         )  # fmt: skip
         if added == "INSERT 0 1":
             await self._books.wake(self._run_id)
