@@ -3,12 +3,13 @@
 -- name: lock_attempts
 -- Locks the open attempts of these runs, all of a commit's in one statement and in the order of their key, and says how they stand now. Only where attempts end, are
 -- asked to stop, or are held that nobody has reported on: a lease or a report that slipped in since the load is then seen, and the run's tick is repeated.
--- Dispatch's statements lock in the same order or skip what is locked; whoever comes later finds the attempt closed.
+-- Dispatch's statements lock in the same order, which is that of its sorted batches (hence "C"), or skip what is locked; whoever comes later finds the attempt
+-- closed.
 select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.start_time is not null as taken, a.report_time is not null as reported
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
 where a.status = 'open'
-order by a.tenant_id, a.run_id, a.step_ref, a.item_index, a.kind, a.attempt
+order by a.tenant_id collate "C", a.run_id, a.step_ref collate "C", a.item_index, a.kind collate "C", a.attempt
 for update of a;
 
 -- name: close_attempts
