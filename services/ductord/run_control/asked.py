@@ -21,7 +21,8 @@ from ductord.rpc.runs import run_id_of
 
 NOTHING: Final = ControlBody()
 """The body of a verb that needs none."""
-MAX_REASON_BYTES: Final = 4 << 10
+MAX_REASON: Final = 1_000
+"""Characters of a reason (C8)."""
 CONTEXT_MAX_BYTES: Final = 2 << 20
 """Of a run context (ruling L7)."""
 
@@ -70,7 +71,8 @@ def named(request: Message, limits: Limits, run_field: str = "run_id") -> Named:
         if not step_ref:
             raise field_required("step_ref")
     _bounded("request_id", fields.request_id, limits.key_bytes)
-    _bounded("reason", fields.reason, MAX_REASON_BYTES)
+    if len(fields.reason) > MAX_REASON:
+        raise field_invalid("reason", f"has {len(fields.reason):,} characters, the limit is {MAX_REASON:,}")
     return Named(run_id=run_id, request_id=fields.request_id or new_id(), step_ref=step_ref, reason=fields.reason)
 
 

@@ -27,7 +27,7 @@ _q: Final = Queries("ductord.run_control")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it stands. `run` None: no tick has taken it up. `now` is the database's time of the look."""
+    """A run as it stands. `run` None: no tick has taken it up, or what is stored of it is `unreadable`. `now` is the database's time of the look."""
 
     tenant_id: str
     run_id: str
@@ -35,6 +35,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     run: Run | None
     quarantined: bool
+    unreadable: bool = False
     now: datetime
 
 
@@ -62,11 +63,20 @@ class Versions:
 
 
 async def find(db: asyncpg.Connection, versions: Versions, tenant_id: str, run_id: str) -> Found:
-    """The run as it stands. Raises RUN_NOT_FOUND."""
+    """The run as it stands. Raises RUN_NOT_FOUND, SERVICE_UNAVAILABLE for one that cannot be read."""
     row = await db.fetchrow(_q["load_run"], tenant_id, run_id)
     if row is None:
         raise run_not_found()
-    return await found(db, versions, tenant_id, run_id, row)
+    look = await found(db, versions, tenant_id, run_id, row)
+    expect_readable(look)
+    return look
+
+
+def expect_readable(look: Found) -> None:
+    """Raise SERVICE_UNAVAILABLE where nothing can be judged of the run, since what is stored of it cannot be read (C9)."""
+    if look.unreadable:
+        message = "what is stored of the run cannot be read, and it is set aside: GetRun shows the error, ResumeRun has the tick tried again"
+        raise refused("SERVICE_UNAVAILABLE", message, retry_after_ms=1_000, service="run_control")
 
 
 async def found(db: asyncpg.Connection, versions: Versions, tenant_id: str, run_id: str, row: asyncpg.Record) -> Found:
@@ -74,16 +84,18 @@ async def found(db: asyncpg.Connection, versions: Versions, tenant_id: str, run_
     if row["record_version"] is not None and _newer(row):
         raise _too_new()
     manifest = await versions.manifest(db, tenant_id, row["version_id"])
-    run = None
+    run, unreadable = None, False
     if row["record_version"] is not None:
-        run = stored.decode_run(
-            manifest,
-            run_id=run_id,
-            **{name: row[name] for name in ("status", "record_version", "node_states", "edge_states", "run_state")},
-            has_errors=row["has_errors"],
-            start_time=row["start_time"],
-            end_time=row["end_time"],
-        )
+        with suppress(msgspec.ValidationError):
+            run = stored.decode_run(
+                manifest,
+                run_id=run_id,
+                **{name: row[name] for name in ("status", "record_version", "node_states", "edge_states", "run_state")},
+                has_errors=row["has_errors"],
+                start_time=row["start_time"],
+                end_time=row["end_time"],
+            )
+        unreadable = run is None
     return Found(
         tenant_id=tenant_id,
         run_id=run_id,
@@ -91,6 +103,7 @@ async def found(db: asyncpg.Connection, versions: Versions, tenant_id: str, run_
         manifest=manifest,
         run=run,
         quarantined=row["quarantined"],
+        unreadable=unreadable,
         now=row["now"],
     )
 
