@@ -1,6 +1,7 @@
 """Bad input per field, with the coded error that names it; and what good input becomes in the intent's row."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -69,6 +70,15 @@ async def test_bad_input(operator: Operator, stands: Stands) -> None:
         told = (refused.code, refused.reason, refused.metadata["field"])
         assert told == ("INVALID_ARGUMENT", reason, field), (verb, str(fields)[:100])
     assert await stands.intents(run_id) == []
+
+
+async def test_many_steps_are_no_more_work_than_each(operator: Operator, stands: Stands) -> None:
+    """PL-06: as many names as a request has room for are checked in a moment, not pair by pair while nobody else is served."""
+    run_id = await stands.run()
+    begin = time.process_time()
+    refused = await operator.refused(Verb.RESET, run_id, preserve_step_refs=[f"s{i}" for i in range(1, 200_000)])
+    assert refused.reason == "STEP_NOT_FOUND"
+    assert time.process_time() - begin < 20
 
 
 async def test_the_longest_that_is_allowed(operator: Operator, stands: Stands) -> None:

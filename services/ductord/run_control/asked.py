@@ -153,14 +153,16 @@ def _overrides(request: api.ResetRunRequest | api.PreviewResetRequest, limits: L
 
 
 def _preserved(request: api.ResetRunRequest | api.PreviewResetRequest) -> tuple[str, ...]:
-    refs = list(request.preserve_step_refs)
-    for index, ref in enumerate(refs):
+    overridden = {override.step_ref for override in request.step_input_overrides}
+    refs: set[str] = set()
+    for index, ref in enumerate(request.preserve_step_refs):
         if not ref:
             raise field_required(f"preserve_step_refs[{index}]")
-        if ref in refs[:index]:
+        if ref in refs:
             raise _duplicate(f"preserve_step_refs[{index}]")
-        if any(override.step_ref == ref for override in request.step_input_overrides):
+        if ref in overridden:
             raise field_invalid(f"preserve_step_refs[{index}]", "names a step that does not run and so takes no input")
+        refs.add(ref)
     return tuple(sorted(refs))
 
 
