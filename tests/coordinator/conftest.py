@@ -12,7 +12,7 @@ from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load
 from ductord.coordinator.loaded import Loaded
 from ductord.coordinator.tick import Ticked, tick
-from ductord.db.pool import open_pool
+from ductord.db.pool import PROBES, open_pool
 from ductord.engine.decide import decide
 from ductord.engine.limits import LIMITS
 from ductord.model.decision import Decision
@@ -100,6 +100,6 @@ async def other_ticker(database: Database) -> AsyncIterator[Ticker]:
 @pytest.fixture
 async def workers(database: Database) -> AsyncIterator[Workers]:
     """Workers behind a dispatch of the same database."""
-    pool = await open_pool(database.dsn("dispatch"), "dispatch", max_size=4)
+    pool = await open_pool(database.dsn("dispatch"), "dispatch", max_size=4, settings=PROBES)
     yield Workers(pool)
     await pool.close()
