@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from ductor.workflow.v1 import control_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.db.ids import new_id
+from ductord.engine.compile import MAX_STEPS
 from ductord.model.control import ControlBody
 from ductord.model.enums import Resolution, Verb
 from ductord.model.errors import Refusal
@@ -138,6 +139,7 @@ def reset(
 
 
 def _overrides(request: api.ResetRunRequest | api.PreviewResetRequest, limits: Limits) -> dict[str, Any]:
+    _no_more_than_steps(request, "step_input_overrides")
     overrides: dict[str, Any] = {}
     for index, override in enumerate(request.step_input_overrides):
         place = f"step_input_overrides[{index}]"
@@ -153,6 +155,7 @@ def _overrides(request: api.ResetRunRequest | api.PreviewResetRequest, limits: L
 
 
 def _preserved(request: api.ResetRunRequest | api.PreviewResetRequest) -> tuple[str, ...]:
+    _no_more_than_steps(request, "preserve_step_refs")
     overridden = {override.step_ref for override in request.step_input_overrides}
     refs: set[str] = set()
     for index, ref in enumerate(request.preserve_step_refs):
@@ -164,6 +167,14 @@ def _preserved(request: api.ResetRunRequest | api.PreviewResetRequest) -> tuple[
             raise field_invalid(f"preserve_step_refs[{index}]", "names a step that does not run and so takes no input")
         refs.add(ref)
     return tuple(sorted(refs))
+
+
+def _no_more_than_steps(request: api.ResetRunRequest | api.PreviewResetRequest, field: str) -> None:
+    """No definition has more steps. Raises BATCH_TOO_LARGE."""
+    count = len(getattr(request, field))
+    if count > MAX_STEPS:
+        message = f"{field} has {count:,} entries, the limit is {MAX_STEPS}"
+        raise refused("BATCH_TOO_LARGE", message, field=field, limit=MAX_STEPS)
 
 
 def _object(message: Message, field: str, root: str, max_bytes: int) -> dict[str, JSON] | None:
