@@ -97,8 +97,8 @@ def test_a_watch_whose_time_is_up_says_what_still_runs_c7(shop: Shop, tmp_path: 
     assert run in _done(shop, "run", "list", "--compensation", "running")
 
 
-def test_a_watch_follows_a_run_that_goes_on_as_another_c6_sw05(shop: Shop) -> None:
-    """SW-05: it says so, tells the successor's events and ends with it; `run show` names both ends."""
+def test_a_watch_follows_a_run_that_goes_on_as_another_c6(shop: Shop) -> None:
+    """It says so, tells the successor's events and ends with it; `run show` names both ends."""
     run = shop.waiting_for_a_packer(51)
     successor = _done(shop, "run", "continue-as-new", run, "--seed", '{"note": "again"}').strip()
     _done(shop, "run", "terminate", successor, "--skip-finally")

@@ -12,11 +12,12 @@ from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load
 from ductord.coordinator.loaded import Loaded
 from ductord.coordinator.tick import Ticked, tick
-from ductord.db.pool import open_pool
+from ductord.db.pool import PROBES, open_pool
 from ductord.engine.decide import decide
 from ductord.engine.limits import LIMITS
 from ductord.model.decision import Decision
 from tests.conftest import Database
+from tests.coordinator.waiters import Publisher
 from tests.coordinator.workers import Workers
 from tests.support.books import Books
 
@@ -39,8 +40,9 @@ class Ticker:
         claimed = await self.connection.fetch(
             "select $1::text as tenant_id, $2::uuid::text as run_id, eec_now() as now", tenant, run_id
         )
-        self._now = claimed[0]["now"]
-        (loaded,) = (await load(self.connection, self.cache, claimed)).runs
+        batch = await load(self.connection, self.cache, claimed)
+        self._now = batch.now
+        (loaded,) = batch.runs
         decision = self._decision(loaded)
         self.cache.forget(run_id)
         return Decided(loaded=loaded, decision=decision)
@@ -99,6 +101,14 @@ async def other_ticker(database: Database) -> AsyncIterator[Ticker]:
 @pytest.fixture
 async def workers(database: Database) -> AsyncIterator[Workers]:
     """Workers behind a dispatch of the same database."""
-    pool = await open_pool(database.dsn("dispatch"), "dispatch", max_size=4)
+    pool = await open_pool(database.dsn("dispatch"), "dispatch", max_size=4, settings=PROBES)
     yield Workers(pool)
+    await pool.close()
+
+
+@pytest.fixture
+async def publisher(database: Database) -> AsyncIterator[Publisher]:
+    """The real publishing."""
+    pool = await open_pool(database.dsn("signals"), "signals", max_size=2)
+    yield Publisher(pool)
     await pool.close()

@@ -1,8 +1,10 @@
 """Runs that are born of runs, as rows: successors and reset runs, what they carry on and what they take over (rulings C5, C6)."""
 
 import orjson
+import pytest
 from msgspec import structs
 
+from ductord.coordinator import histories
 from ductord.coordinator.cache import LARGE_BYTES
 from ductord.model.control import ControlBody
 from ductord.model.enums import Verb
@@ -191,6 +193,32 @@ async def test_c5_a_reset_run_is_born_once(books: Books, ticker: Ticker, other_t
     assert await books.trail(run_id) == [("somebody", "reset", "applied")]
     await ticker.drain()
     assert (await books.settled(new_run_id)).status == "running"
+
+
+async def test_c5_histories_are_folded_a_few_at_a_time(
+    books: Books, ticker: Ticker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C5: resets whose histories together are more than a tick folds are taken in turns, each complete; nobody has to wake them for it."""
+    monkeypatch.setattr(histories, "_TRANSITIONS", 3)
+    version = await books.publish(chain(3))
+    runs = [await books.start(version) for _ in range(3)]
+    for _ in range(2):
+        await ticker.drain()
+        await books.report()
+    await ticker.drain()
+    born = [derived("reset", run_id, "reset") for run_id in runs]
+    for run_id, new_run_id in zip(runs, born, strict=True):
+        await books.control(run_id, Verb.RESET, body=ControlBody(new_run_id=new_run_id, seq=2))
+    settled = "select count(*) from eec_workflow_intent where status = 'applied'"
+    counts = []
+    for _ in range(3):
+        await ticker.tick(3)
+        counts.append(await books.owner.fetchval(settled))
+    await ticker.drain()
+    assert counts[0] == 1
+    assert await books.owner.fetchval(settled) == 3
+    for new_run_id in born:
+        assert (await books.settled(new_run_id)).seq == 3
 
 
 async def test_c9_a_source_that_does_not_fold_keeps_its_reset_run_from_beginning(books: Books, ticker: Ticker) -> None:

@@ -54,16 +54,20 @@ async def test_c1_a_refusal_is_an_outcome(books: Books, ticker: Ticker) -> None:
     assert await books.settled(run_id) == before
 
 
+@pytest.mark.parametrize(("bound", "value"), [("_CONTROLS", 3), ("_CONTROLS_BYTES", 5)])
 async def test_c1_a_flood_of_controls_is_taken_in_turns(
-    books: Books, ticker: Ticker, monkeypatch: pytest.MonkeyPatch
+    books: Books, ticker: Ticker, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
     """C1: more controls than a tick is shown are all settled, in order, without anybody waking the run for the rest."""
-    monkeypatch.setattr(facts, "_CONTROLS", 3)
+    monkeypatch.setattr(facts, bound, value)
     run_id = await books.start(await books.publish(chain(1)))
     await ticker.drain()
     verbs = itertools.cycle((Verb.PAUSE, Verb.RESUME))
     for n in range(10):
         await books.control(run_id, next(verbs), request_id=f"r{n}", wake=n == 0)
+    await ticker.tick()
+    assert (await books.operation(run_id, "r2"))["status"] == "applied"
+    assert (await books.operation(run_id, "r3"))["status"] == "pending"
     await ticker.drain()
     rows = await books.owner.fetch("select status from eec_workflow_intent")
     assert [row["status"] for row in rows] == ["applied"] * 10

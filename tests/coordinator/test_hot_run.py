@@ -9,6 +9,8 @@ import pytest
 from msgspec import structs
 
 from ductord.coordinator.tick import Ticked
+from ductord.dispatch.outcomes import Beat
+from ductord.model.enums import Verb
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.workers import Workers
@@ -77,3 +79,48 @@ async def test_il_05_a_decision_in_vain_is_a_conflict(books: Books, tickers: lis
     assert await books.owner.fetchval("select count(*) from eec_workflow_transition") == 2
     assert await books.owner.fetchval("select count(*) from eec_workflow_step_attempt where step_ref = 's1'") == 1
     await books.settled(run_id)
+
+
+async def test_il_05_commits_and_batches_of_dispatch_do_not_meet_half_way(
+    books: Books, tickers: list[Ticker], workers: Workers
+) -> None:
+    """IL-05: runs are paused, cancelled and terminated by the batch while batches of heartbeats and reports hold locks on their attempts: nobody waits in
+    a circle, and every run ends."""
+    step = chain(1).steps[0]
+    refs = ("B", "a", "c.d", "c-d", "_e")  # in another order by the rules of most languages
+    manifest = structs.replace(
+        chain(1), steps=tuple(structs.replace(step, ref=ref) for ref in refs), entrypoints=tuple(range(len(refs)))
+    )
+    version = await books.publish(manifest)
+    runs = [await books.start(version) for _ in range(60)]
+    await tickers[0].drain()
+    tasks = await workers.lease()
+    assert len(tasks) == len(runs) * len(refs)
+    over = asyncio.Event()
+
+    async def coordinate(ticker: Ticker) -> None:
+        while not over.is_set():
+            await ticker.tick(20)
+        await ticker.drain()
+
+    async def beat() -> None:
+        while not over.is_set():
+            await workers.outcomes.heartbeat([Beat(number=n, key=task.key) for n, task in enumerate(tasks)])
+
+    going = [asyncio.create_task(each) for each in (*(coordinate(t) for t in tickers[:2]), beat(), beat())]
+    for verb in (Verb.PAUSE, Verb.RESUME, Verb.CANCEL):
+        for run_id in runs:
+            await books.control(run_id, verb)
+    for run_id in runs[::2]:
+        await books.control(run_id, Verb.TERMINATE)
+    for start in range(0, len(tasks), 30):
+        await workers.succeed(*tasks[start : start + 30])
+    async with asyncio.timeout(30):
+        while await books.open_runs():  # noqa: ASYNC110  # rows have no event
+            await asyncio.sleep(0.01)
+    over.set()
+    await asyncio.gather(*going)
+    await books.owner.execute("select pg_stat_force_next_flush()")
+    assert await books.owner.fetchval("select deadlocks from pg_stat_database where datname = current_database()") == 0
+    for run_id in runs:
+        await books.settled(run_id)

@@ -6,9 +6,11 @@ import orjson
 from msgspec import structs
 
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Known
+from ductord.model.enums import SignalVerb, Verb
 from ductord.model.manifest import ActionSpec, Expression, Template
 from ductord.model.run import RunStart
 from tests.coordinator.conftest import Ticker
+from tests.coordinator.waiters import Publisher, say, waiting
 from tests.support.books import Books, chain
 
 
@@ -95,3 +97,44 @@ async def test_a_newer_format_is_left_to_a_newer_coordinator(books: Books, ticke
     assert (ticked.foreign, ticked.quarantined) == (1, 0)
     assert await books.status(run_id) == "pending"
     assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup where run_id = $1", run_id) == 1
+
+
+async def test_a_transition_is_no_older_than_what_it_was_decided_from(books: Books, ticker: Ticker) -> None:
+    """C8, OB-01: a report and a control that came in while the tick was loading count, and its time is theirs: a replay finds what there was by that time."""
+    run_id = await books.start(await books.publish(chain(2)))
+    await ticker.drain()
+    for fact in ("report", "control"):
+        if fact == "report":
+            await books.report()
+            later = "update eec_workflow_step_attempt set report_time = eec_now() + interval '1 minute' where status = 'open' returning report_time"
+        else:
+            await books.control(run_id, Verb.PAUSE)
+            later = (
+                "update eec_workflow_intent set create_time = eec_now() + interval '2 minutes' returning create_time"
+            )
+        at = await books.owner.fetchval(later)
+        await ticker.tick()
+        assert await books.owner.fetchval("select max(at) from eec_workflow_transition where run_id = $1", run_id) == at
+    await books.settled(run_id)
+
+
+async def test_a_transition_is_no_older_than_what_was_said_and_received(
+    books: Books, ticker: Ticker, publisher: Publisher
+) -> None:
+    """E1, E3, OB-01: the same of an event and of a signal."""
+    lines = ('step w type=wait wait={"event": {"event_name": "paid"}}', "step ap type=approval", "w -success-> ap")
+    run_id = await books.start(await books.publish(waiting(*lines)))
+    await ticker.drain()
+    await publisher.publish("paid")
+    later = "update eec_workflow_receipt set receive_time = eec_now() + interval '1 minute' returning receive_time"
+    at = await books.owner.fetchval(later)
+    await ticker.tick()
+    assert await books.owner.fetchval("select max(at) from eec_workflow_transition where run_id = $1", run_id) == at
+    await ticker.drain()
+    await say(books, run_id, SignalVerb.APPROVE, "ap", request_id="yes")
+    later = "update eec_workflow_signal set create_time = eec_now() + interval '2 minutes' returning create_time"
+    at = await books.owner.fetchval(later)
+    await ticker.tick()
+    assert await books.owner.fetchval("select max(at) from eec_workflow_transition where run_id = $1", run_id) == at
+    assert await books.owner.fetchval("select settle_time from eec_workflow_signal") == at
+    assert (await books.settled(run_id)).status == "completed"

@@ -1,15 +1,20 @@
 """Group ticks on real Postgres: claim, decide, commit, lose a race, set a poisoned run aside."""
 
+from typing import get_args
+
 import asyncpg
 import pytest
 from msgspec import structs
 
+from ductord.coordinator import attempts, births, records
+from ductord.coordinator import commit as commit_module
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load
 from ductord.coordinator.starts import SQL
 from ductord.engine.decide import decide
 from ductord.model.decision import Decision
+from ductord.model.effects import Effect
 from tests.coordinator.conftest import Ticker
 from tests.support.books import TENANT, Books, chain
 
@@ -271,3 +276,9 @@ async def test_state_that_nobody_expected_is_one_runs_fault(books: Books, ticker
     ticked = await ticker.tick()
     assert (ticked.quarantined, ticked.transitions) == (1, 4)
     assert await books.owner.fetchval("select run_id::text from eec_workflow_quarantine") == runs[2]
+
+
+def test_every_effect_is_written() -> None:
+    """An effect that the engine learns and the commit does not know would be dropped without a word."""
+    known = {name for module in (attempts, births, commit_module, records) for name in vars(module)}
+    assert {effect.__name__ for effect in get_args(Effect)} <= known

@@ -1,7 +1,6 @@
 """Waits for external events as rows: opened and closed with the tick that parks and wakes, and never closed over an event that counted (ruling E3)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import orjson
@@ -9,9 +8,7 @@ import pytest
 
 from ductord.coordinator import outside
 from ductord.coordinator.sweep import Net
-from ductord.db.pool import open_pool
 from ductord.model.enums import Verb
-from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.waiters import Publisher, blocked, waiting
 from tests.support.books import TENANT, Books
@@ -26,13 +23,6 @@ TWO = (
 )
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-async def publisher(database: Database) -> AsyncIterator[Publisher]:
-    pool = await open_pool(database.dsn("signals"), "signals", max_size=2)
-    yield Publisher(pool)
-    await pool.close()
 
 
 async def _parked(books: Books, ticker: Ticker, *lines: str) -> str:

@@ -23,7 +23,8 @@ SILENT = (Outcome.LOST, Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT, Outcome.
 def sagas(draw: Draw) -> Manifest:
     """A manifest whose steps have random blocks. The args of inverses name the effect that they undo."""
     manifest: Manifest = draw(manifests())
-    steps = tuple(replace(step, compensation=draw(st.none() | _compensations())) for step in manifest.steps)
+    blocks = st.none() | _compensations() | _compensations()
+    steps = tuple(replace(step, compensation=draw(blocks)) for step in manifest.steps)
     return replace(manifest, steps=steps)
 
 

@@ -1,16 +1,15 @@
-"""The laws of operating a run, on random graphs, with random controls at random moments (rulings C1 to C10, G8).
+"""The law of operating a run, on random graphs with compensations, with random controls at random moments (rulings C1 to C10, G8).
 
-Whatever operators do, and whenever: a run has one end, leaves nothing open behind, is what its history says, and is decided again as it was. A redrive
-reaches the end of a run that never failed; a reset does what it foretold and reaches its source's end.
+Whatever operators do, and whenever: a run has one end, leaves nothing open behind, is what its history says, and is decided again as it was. What its
+steps did is undone once at most, by whichever run it has come to.
 """
 
-import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,30 +17,21 @@ from ductord.engine import forks
 from ductord.engine.evolve import fold
 from ductord.engine.replay import replay
 from ductord.model.enums import (
-    CompensationStatus,
-    EdgeType,
-    FailPolicy,
     InverseStatus,
-    Join,
     NodeStatus,
-    OnError,
     Outcome,
     Resolution,
-    RunStatus,
+    TaskKind,
     Verb,
 )
-from ductord.model.events import AttemptCreated, NodeEnded, RunForked
 from ductord.model.manifest import Manifest, RetryPolicy, Timeouts
 from ductord.model.recording import decode, encode
-from ductord.model.run import Run
 from tests.engine.families import Family
-from tests.engine.graphs import Fate, manifests
+from tests.engine.graphs import Fate
 from tests.engine.sagas import sagas
+from tests.engine.searching import search
 from tests.support.recording import recording_of
-from tests.support.rows import Attempt, Rows
-
-_FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))
-"""`DUCTOR_LAWS=50 pytest tests/engine/test_control_laws.py` searches fifty times as long, each time elsewhere."""
+from tests.support.rows import Rows
 
 _MAX_RUNS = 4
 _LATER = (Verb.REDRIVE, Verb.REDRIVE, Verb.RESET, Verb.RESOLVE_REPAIR)
@@ -56,17 +46,7 @@ _SILENT = (
 )
 
 
-def _search(examples: int) -> settings:
-    return settings(
-        max_examples=examples * _FACTOR,
-        derandomize=_FACTOR == 1,
-        database=None,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    )
-
-
-@_search(150)
+@search(150)
 @given(manifest=sagas(), seed=st.integers(0, 2**32))
 def test_any_controls_at_any_moments_leave_one_end_and_nothing_behind(manifest: Manifest, seed: int) -> None:
     random = Random(seed)
@@ -82,13 +62,28 @@ def test_any_controls_at_any_moments_leave_one_end_and_nothing_behind(manifest: 
         move(family, rows, random)
         family.settle(rows)
     for rows in _all(family):
-        _finish(family, rows)
+        family.finish(rows)
         family.check_end(rows)
         recording = recording_of(rows)
         assert decode(encode(recording)) == recording
         difference = replay(recording)
         assert difference is None, f"a recorded run is decided again as it was: {difference}"
         _targets_are_points(rows)
+    _undone_once(family)
+
+
+def _undone_once(family: Family) -> None:
+    """An effect is undone by one block of one run, each action of it once, whoever kept or took it over (C5, C6, C7)."""
+    calls = {
+        (row.task.idempotency_key, row.input["effect"], row.input["block"], row.input["number"])
+        for rows in family.runs
+        for row in rows.attempts.values()
+        if row.task.kind is TaskKind.COMPENSATION and (row.outcome is Outcome.SUCCEEDED or row.late is not None)
+    }
+    by_action = Counter((effect, number) for _, effect, _, number in calls)
+    assert max(by_action.values(), default=0) <= 1, calls
+    blocks = Counter(effect for effect, _ in {(effect, block) for _, effect, block, _ in calls})
+    assert max(blocks.values(), default=0) <= 1, calls
 
 
 def _work(family: Family, rows: Rows, random: Random) -> None:
@@ -122,7 +117,11 @@ def _wait(family: Family, _rows: Rows, _random: Random) -> None:
 
 def _late(family: Family, rows: Rows, random: Random) -> None:
     """A worker that was given up comes back with a success."""
-    given_up = [row for row in rows.attempts.values() if row.start_time is not None and not row.waiting]
+    given_up = [
+        row
+        for row in rows.attempts.values()
+        if row.start_time is not None and not row.waiting and row.outcome is not Outcome.FAILED
+    ]
     if given_up:
         row = random.choice(given_up)
         rows.too_late(row, {"x": 5, "effect": row.task.idempotency_key}, family.now)
@@ -176,28 +175,6 @@ def _all(family: Family) -> Iterator[Rows]:
         seen += 1
 
 
-def _finish(family: Family, rows: Rows, fate: Callable[[Attempt], Fate] | None = None) -> None:
-    """Nobody holds anything any more, and every task comes to its `fate` (a success, where none is given): the run must come to its end."""
-    family.settle(rows)
-    for _ in range(300):
-        assert rows.run is not None
-        if rows.run.status is RunStatus.PAUSED:
-            family.ask(rows, Verb.RESUME)
-        for step, node in zip(family.manifest.steps, rows.run.nodes, strict=True):
-            if node.paused and not node.status.terminal:
-                family.ask(rows, Verb.RESUME_NODE, step.ref)
-        ready = [row for row in rows.attempts.values() if row.waiting and not row.held and row.due_time <= family.now]
-        for row in ready:
-            success = Fate(outcome=Outcome.SUCCEEDED, output={"x": 5, "effect": row.task.idempotency_key})
-            family.play(rows, row, fate(row) if fate is not None else success)
-        if not ready:
-            if rows.run.status.terminal and rows.run.saga.status is not CompensationStatus.RUNNING:
-                return
-            family.wait()
-        family.settle(rows)
-    pytest.fail("the run does not end")
-
-
 def _targets_are_points(rows: Rows) -> None:
     """Listing the points of a history in one pass finds what folding every prefix finds."""
     transitions = [(t.at, t.events) for t in rows.history]
@@ -216,151 +193,3 @@ def _targets_are_points(rows: Rows) -> None:
     for target, run in zip(found, fit, strict=True):
         at_work = tuple(ref for ref, node in zip(refs, run.nodes, strict=True) if node.status is NodeStatus.RUNNING)
         assert target.at_work == at_work
-
-
-@_search(120)
-@given(manifest=manifests(joins=(Join.ALL,)), data=st.data())
-def test_a_redrive_reaches_the_end_of_a_run_that_never_failed(manifest: Manifest, data: st.DataObject) -> None:
-    """Steps fail, workers fall silent, operators cancel; whatever failed has only success edges. Redriven until it completes, the run has the statuses, the
-    edges and the outputs of one to which nothing happened (C4)."""
-    count = len(manifest.steps)
-    weak = data.draw(st.sets(st.integers(0, count - 1), min_size=1), label="weak")
-    outputs = data.draw(st.lists(st.integers(0, 9), min_size=count, max_size=count), label="outputs")
-    manifest = _with_success_edges(_untimed(manifest), weak)
-    untroubled = Family(manifest)
-    _finish(untroubled, untroubled.first, lambda row: _by_step(row, outputs))
-    assume(_ended(untroubled.first).status is RunStatus.COMPLETED)
-
-    family, random = Family(manifest), Random(data.draw(st.integers(0, 2**32), label="seed"))
-    family.settle(family.first)
-    for trouble in (0.7, 0.5, 0.3, 0.1, 0.0, 0.0):
-        _troubled(family, weak, outputs, random, trouble)
-        if _ended(family.first).status is RunStatus.COMPLETED:
-            break
-        family.ask(family.first, Verb.REDRIVE)
-        family.settle(family.first)
-    assert _told(family.first) == _told(untroubled.first)
-    assert replay(recording_of(family.first)) is None
-
-
-@_search(120)
-@given(manifest=manifests((FailPolicy.RUN_ALL,), joins=(Join.ALL,)), data=st.data())
-def test_a_reset_does_what_it_foretold_and_reaches_its_sources_end(manifest: Manifest, data: st.DataObject) -> None:
-    """The same fates lead from any valid transition to the same end, and every node is kept, preserved or run anew as the preview said (C5)."""
-    count = len(manifest.steps)
-    outputs = data.draw(st.lists(st.integers(-3, 9), min_size=count, max_size=count), label="outputs")  # below 0: fails
-    random = Random(data.draw(st.integers(0, 2**32), label="seed"))
-    family = Family(_untimed(manifest))
-    _wander(family, family.first, outputs, random)
-    source = family.first
-    transitions = [(t.at, t.events) for t in source.history]
-    points = list(forks.targets(manifest, source.start.run_id, transitions))
-    point = random.choice(points)
-    base = fold(manifest, source.start.run_id, transitions[: point.seq])
-    later = [
-        step.ref
-        for step, then, now in zip(manifest.steps, base.nodes, _ended(source).nodes, strict=True)
-        if now.status is NodeStatus.SUCCEEDED and not then.status.terminal
-    ]
-    preserve = data.draw(st.sets(st.sampled_from(later)), label="preserve") if later else set[str]()
-    told = forks.preview(
-        manifest, base, _ended(source), seq=point.seq, overrides={}, preserve=sorted(preserve), force=False
-    )
-    assert isinstance(told, forks.Preview)
-    family.ask(source, Verb.RESET, seq=point.seq, preserve=tuple(sorted(preserve)))
-    family.settle(source)
-    born = family.runs[-1]
-    assert born is not source
-    _wander(family, born, outputs, random)
-    assert _told(born) == _told(source)
-    _as_foretold(told, base, born)
-
-
-def _as_foretold(told: forks.Preview, base: Run, born: Rows) -> None:
-    forked = next(i for i, t in enumerate(born.history) if any(isinstance(e, RunForked) for e in t.events))
-    after = [e for t in born.history[forked:] for e in t.events]
-    ran = {e.step_ref for e in after if isinstance(e, AttemptCreated)}
-    ended = {e.step_ref for e in after if isinstance(e, NodeEnded)}
-    assert ended == {*told.preserved, *told.restarted}
-    assert ran <= set(told.restarted)
-    for index, step in enumerate(born.manifest.steps):
-        node = _ended(born).nodes[index]
-        if step.ref in told.kept:
-            assert (node.status, node.output) == (base.nodes[index].status, base.nodes[index].output)
-        elif step.ref in told.preserved and node.output is not None:
-            assert node.output == told.preserved[step.ref]
-        elif node.status is NodeStatus.SUCCEEDED:
-            assert step.ref in ran
-
-
-def _wander(family: Family, rows: Rows, outputs: list[int], random: Random) -> None:
-    """To the end, in random steps: a few of the ready tasks at a time."""
-    family.settle(rows)
-    for _ in range(200):
-        if _ended(rows).status.terminal:
-            return
-        ready = [row for row in rows.attempts.values() if row.waiting and row.due_time <= family.now]
-        for row in random.sample(ready, random.randint(1, len(ready))) if ready else ():
-            family.play(rows, row, _by_step(row, outputs))
-        if not ready:
-            family.wait()
-        family.settle(rows)
-    pytest.fail("the run does not end")
-
-
-def _troubled(family: Family, weak: set[int], outputs: list[int], random: Random, trouble: float) -> None:
-    """To the end, with so much trouble: weak steps fail or lose their worker, and operators cancel."""
-    rows = family.first
-    for _ in range(200):
-        if _ended(rows).status.terminal:
-            return
-        ready = [row for row in rows.attempts.values() if row.waiting and row.due_time <= family.now]
-        if random.random() < trouble / 8:
-            family.ask(rows, Verb.CANCEL)
-        for row in random.sample(ready, random.randint(1, len(ready))) if ready else ():
-            index = int(row.task.step_ref[1:])
-            if index in weak and random.random() < trouble:
-                outcome = random.choice((Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST))
-                family.play(rows, row, Fate(outcome=outcome, code="NOT_FOUND"))
-            else:
-                family.play(rows, row, _by_step(row, outputs))
-        if not ready:
-            family.wait()
-        family.settle(rows)
-    pytest.fail("the run does not end")
-
-
-def _by_step(row: Attempt, outputs: list[int]) -> Fate:
-    """The same for every attempt of a step."""
-    x = outputs[int(row.task.step_ref[1:])]
-    if x < 0:
-        return Fate(outcome=Outcome.FAILED, code="NOT_FOUND")
-    return Fate(outcome=Outcome.SUCCEEDED, output={"x": x})
-
-
-def _ended(rows: Rows) -> Run:
-    assert rows.run is not None
-    return rows.run
-
-
-def _told(rows: Rows) -> Any:
-    """What a run came to: nothing of how."""
-    run = _ended(rows)
-    nodes = [
-        (node.status, node.skip_reason, rows.output_of(step.ref) if node.output is not None else None, node.fault)
-        for step, node in zip(rows.manifest.steps, run.nodes, strict=True)
-    ]
-    result = (rows.result.output_json, rows.result.refs and sorted(rows.result.refs)) if rows.result else None
-    return run.status, run.edges, run.has_errors, run.output_fault, nodes, result, [c.status for c in run.checkpoints]
-
-
-def _untimed(manifest: Manifest) -> Manifest:
-    steps = tuple(replace(step, total_timeout_ms=None) for step in manifest.steps)
-    return replace(manifest, run_timeout_ms=None, steps=steps)
-
-
-def _with_success_edges(manifest: Manifest, weak: set[int]) -> Manifest:
-    """These steps lead on by success alone, and their failure is the run's."""
-    edges = tuple(replace(e, type=EdgeType.SUCCESS) if e.source in weak else e for e in manifest.edges)
-    steps = tuple(replace(s, on_error=OnError.FAIL) if i in weak else s for i, s in enumerate(manifest.steps))
-    return replace(manifest, edges=edges, steps=steps)

@@ -5,7 +5,7 @@ succeed, every effect of a run that failed or was cancelled is undone, or is sho
 """
 
 import os
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,49 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ductord.engine.decide import decide
-from ductord.engine.doubt import NO_WORD
-from ductord.engine.evolve import fold
-from ductord.engine.expressions import programs_for
-from ductord.engine.ledger import actions_of, verdict
-from ductord.model.control import Control, ControlBody
+from ductord.engine.ledger import actions_of
+from ductord.model.control import ControlBody
 from ductord.model.decision import Decision
-from ductord.model.enums import (
-    AttemptStatus,
-    CompensationBlock,
-    CompensationStatus,
-    InverseStatus,
-    NodeStatus,
-    Outcome,
-    Resolution,
-    RunStatus,
-    SkipReason,
-    TaskKind,
-    Verb,
-)
-from ductord.model.events import (
-    AttemptCreated,
-    CompensationPlanned,
-    InverseEnded,
-    InverseRegistered,
-    RunEnded,
-    RunRedriven,
-)
+from ductord.model.enums import InverseStatus, Resolution, TaskKind, Verb
+from ductord.model.events import InverseEnded
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Run, RunStart
-from tests.engine.sagas import Outside, Word, sagas, words
-from tests.support.rows import Attempt, Rows
-from tests.support.world import START, Transition
+from tests.engine.saga_life import BLOCKS, SUCCESS, Life
+from tests.engine.sagas import sagas, words
 
 _FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))
-
-_BLOCKS = {
-    RunStatus.FAILED: CompensationBlock.ON_FAILURE,
-    RunStatus.TIMED_OUT: CompensationBlock.ON_FAILURE,
-    RunStatus.CANCELLED: CompensationBlock.ON_CANCEL,
-}
-_SUCCESS = Word(outcome=Outcome.SUCCEEDED, acts=True)
 
 
 def _search(examples: int) -> settings:
@@ -68,212 +37,7 @@ def _search(examples: int) -> settings:
     )
 
 
-class _Life:
-    """A run under way and the world outside, checked after every tick."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        start = RunStart(
-            tenant_id="t",
-            run_id="r",
-            definition_id="d",
-            version_id="v",
-            version=1,
-            family_slug="law",
-            create_time=START,
-        )
-        self.rows = Rows(manifest, programs_for(manifest), start)
-        self.manifest = manifest
-        self.outside = Outside()
-        self.now = START
-        self.silent: list[Attempt] = []
-        """Attempts that acted, and whose workers may still say so."""
-        self.asked = 0
-
-    @property
-    def run(self) -> Run:
-        assert self.rows.run is not None
-        return self.rows.run
-
-    @property
-    def over(self) -> bool:
-        return self.run.status.terminal and all(entry.status.settled for entry in self.run.saga.plan)
-
-    def settle(self) -> None:
-        for _ in range(20):
-            before = self.rows.run
-            transition = self.rows.tick(self.now)
-            if transition is None:
-                break
-            self._check(before, transition)
-        else:
-            pytest.fail("the run does not come to rest")
-        decision = decide(self.manifest, self.rows.programs, self.run, Inbox(start=self.rows.start), self.now)
-        assert decision == Decision(), "an empty inbox decides nothing"
-
-    def workable(self) -> list[Attempt]:
-        """The tasks of which a worker may say something: those that are taken, and those that are free."""
-        free = self.rows.leasable(self.now)
-        return [row for row in self.rows.attempts.values() if row.waiting and (row.lease or row in free)]
-
-    def late_words(self) -> list[Attempt]:
-        """Attempts that acted and were judged otherwise: their workers may say so, too late."""
-        return [row for row in self.silent if not row.waiting]
-
-    def take(self, row: Attempt, *, acts: bool) -> None:
-        """A worker takes the task, and has acted before it says a word, or not."""
-        self.rows.lease(row, self.now)
-        if acts:
-            self.outside.acts(row)
-            self.silent.append(row)
-
-    def work(self, row: Attempt, word: Word) -> None:
-        """A worker is done with the task, or silent for good; under a key that has acted it cannot fail."""
-        if not row.lease:
-            self.take(row, acts=False)
-        unsaid = word.outcome is Outcome.FAILED and word.code in NO_WORD
-        if word.outcome is Outcome.FAILED and not unsaid and self.outside.known(row):
-            word = _SUCCESS
-        row.outcome, row.report_time, row.living = word.outcome, self.now, False
-        if word.outcome is Outcome.SUCCEEDED:
-            row.output, row.has_output = self.outside.output(row), True
-            self.silent = [other for other in self.silent if other is not row]
-            return
-        if word.outcome is Outcome.FAILED:
-            row.fault = Fault(code=word.code)
-        if word.acts and not any(other is row for other in self.silent):
-            self.outside.acts(row)
-            self.silent.append(row)
-
-    def say_late(self, row: Attempt) -> None:
-        """A worker that was given up says that it has acted."""
-        self.silent.remove(row)
-        self.rows.too_late(row, self.outside.output(row), self.now)
-
-    def ask(self, verb: Verb, step_ref: str = "", body: ControlBody = ControlBody()) -> None:  # noqa: B008 (frozen)
-        self.asked += 1
-        name = f"{verb}-{self.asked}"
-        self.rows.controls[name] = Control(
-            request_id=name, verb=verb, create_time=self.now, step_ref=step_ref, body=body
-        )
-
-    def wait(self) -> None:
-        """Let time pass to the next instant at which something is due; whoever was asked to stop and says nothing is revoked then."""
-        due = [a.due_time for a in self.rows.attempts.values() if a.waiting] + list(self.rows.timers.values())
-        self.now = min((d for d in due if d > self.now), default=self.now + timedelta(seconds=1))
-
-    def _check(self, before: Run | None, transition: Transition) -> None:
-        run, plan = self.run, self.run.saga.plan
-        assert fold(self.manifest, "r", ((t.at, t.events) for t in self.rows.history)) == run
-        redriven = any(isinstance(event, RunRedriven) for event in transition.events)
-        if before is not None and before.status.terminal and not redriven:
-            assert (run.status, run.nodes, run.edges) == (before.status, before.nodes, before.edges)
-        if before is not None:
-            assert [e.kind for e in plan[: len(before.saga.plan)]] == [e.kind for e in before.saga.plan], "append-only"
-        assert dict(enumerate(plan)) == self.rows.ledger, "the ledger's rows are the run's entries"
-        self._one_at_a_time()
-        if run.status.terminal:
-            assert run.saga.status is verdict(run.saga)
-        else:
-            assert run.saga.status is CompensationStatus.NONE
-        for event in transition.events:
-            if isinstance(event, RunEnded):
-                self._planned_as_ruled(before, transition)
-            if isinstance(event, AttemptCreated) and event.position is not None:
-                begun = (event.kind is TaskKind.FINALLY, event.position)
-                owed = [(e.kind is TaskKind.FINALLY, n) for n, e in enumerate(plan) if e.status is InverseStatus.OWED]
-                first = (
-                    before is None
-                    or len(before.saga.plan) <= event.position
-                    or not before.saga.plan[event.position].attempt
-                )
-                assert not first or all(begun < other for other in owed), "in the order of the plan, final actions last"
-
-    def _one_at_a_time(self) -> None:
-        """A compensating run has exactly one open attempt, and it is its running entry's; no other run has one of an inverse."""
-        running = [entry for entry in self.run.saga.plan if entry.status is InverseStatus.RUNNING]
-        open_rows = [
-            row
-            for row in self.rows.attempts.values()
-            if row.status is AttemptStatus.OPEN and row.task.kind is not TaskKind.STEP
-        ]
-        assert len(running) == (self.run.saga.status is CompensationStatus.RUNNING)
-        assert [(row.task.step_ref, row.task.kind, row.task.attempt) for row in open_rows] == [
-            (entry.step_ref, entry.kind, entry.attempt) for entry in running
-        ]
-
-    def _planned_as_ruled(self, before: Run | None, transition: Transition) -> None:
-        """What the end owes, read off the history and written again, differently from the engine."""
-        entries = [e for event in transition.events if isinstance(event, CompensationPlanned) for e in event.entries]
-        block = _BLOCKS.get(self.run.status)
-        spent = set[tuple[str, int]]()
-        if before is not None:
-            spent = {(e.step_ref, e.source_attempt) for e in before.saga.plan if e.kind is TaskKind.COMPENSATION}
-        undo = [
-            (e.step_ref, e.source_attempt, e.number)
-            for e in entries
-            if e.kind is TaskKind.COMPENSATION and e.source_attempt
-        ]
-        assert not spent & {(ref, attempt) for ref, attempt, _ in undo}, "what is in the plan is not planned again"
-        steps = {step.ref: step for step in self.manifest.steps}
-        successes = [
-            (event.step_ref, event.attempt)
-            for t in self.rows.history
-            for event in t.events
-            if isinstance(event, InverseRegistered)
-        ]
-        assert spent or undo == [
-            (ref, attempt, number)
-            for ref, attempt in reversed(successes)
-            if block is not None
-            for number, _ in enumerate(actions_of(steps[ref], block))
-        ], "the last success is undone first, its actions in their order"
-        stop = self.run.stop
-        skipped = stop is not None and stop.skip_finally
-        assert [(e.step_ref, e.number) for e in entries if e.kind is TaskKind.FINALLY] == [
-            (step.ref, number)
-            for step, node in reversed(list(zip(self.manifest.steps, self.run.nodes, strict=True)))
-            if not skipped and (node.status is not NodeStatus.SKIPPED or node.skip_reason is SkipReason.CONDITION)
-            for number, _ in enumerate(actions_of(step, CompensationBlock.FINALLY))
-        ]
-
-    def check_end(self) -> None:
-        """What must hold of every run whose compensation is over, whatever its inverses did."""
-        assert self.over
-        assert not self.rows.timers
-        assert not [row for row in self.rows.attempts.values() if row.status is AttemptStatus.OPEN], "no orphans"
-        assert all(count == 1 for count in self.outside.times().values()), "an effect is undone once at most"
-        assert all(effect in self.outside.acted for effect, _, _ in self.outside.undone.values())
-        self._keys_are_apart()
-        ends = [e.status for t in self.rows.history for e in t.events if isinstance(e, RunEnded)]
-        if not set(ends) & set(_BLOCKS):
-            assert not self.outside.undone, "only failed, timed-out and cancelled runs undo"
-
-    def _keys_are_apart(self) -> None:
-        """Every entry has idempotency keys of its own, and attempt numbers of a kind never repeat (the rows would say so)."""
-        owner: dict[str, int] = {}
-        for transition in self.rows.history:
-            for event in transition.events:
-                if isinstance(event, AttemptCreated) and event.position is not None:
-                    key = idempotency_key("r", event.step_ref, event.item_index, event.logical, event.kind)
-                    assert owner.setdefault(key, event.position) == event.position
-
-    def check_balance(self) -> None:
-        """Everybody was heard and every inverse succeeds: no effect is left that the run's end should have undone."""
-        block = _BLOCKS.get(self.run.status)
-        if block is None:
-            return
-        times = self.outside.times()
-        steps = {step.ref: step for step in self.manifest.steps}
-        for effect, ref in self.outside.acted.items():
-            undone = {
-                known: [times[effect, known.value, number] for number, _ in enumerate(actions_of(steps[ref], known))]
-                for known in (CompensationBlock.ON_FAILURE, CompensationBlock.ON_CANCEL)
-            }
-            if actions_of(steps[ref], block):
-                assert any(counts and all(counts) for counts in undone.values()), f"{ref} acted and is not undone"
-
-
-def _live(life: _Life, data: st.DataObject, verbs: tuple[Verb, ...]) -> None:
+def _live(life: Life, data: st.DataObject, verbs: tuple[Verb, ...]) -> None:
     """Workers, time and operators do as they like, until the run has ended."""
     life.settle()
     for _ in range(50):
@@ -282,9 +46,7 @@ def _live(life: _Life, data: st.DataObject, verbs: tuple[Verb, ...]) -> None:
         free = life.rows.leasable(life.now)
         choice = data.draw(st.integers(0, 9), label="what")
         if choice == 0 and verbs:
-            verb = data.draw(st.sampled_from(verbs), label="verb")
-            ref = data.draw(st.sampled_from(life.manifest.steps)).ref if verb is Verb.RESET_NODE else ""
-            life.ask(verb, ref, ControlBody(skip_finally=verb is Verb.TERMINATE and data.draw(st.booleans())))
+            _operate(life, data, data.draw(st.sampled_from(verbs), label="verb"))
         elif choice == 1 and life.late_words():
             life.say_late(data.draw(st.sampled_from(life.late_words()), label="late"))
         elif choice < 4 and free:
@@ -295,18 +57,30 @@ def _live(life: _Life, data: st.DataObject, verbs: tuple[Verb, ...]) -> None:
             life.wait()
         if data.draw(st.integers(0, 3), label="tick"):
             life.settle()
-    _finish(life)
+    if data.draw(st.booleans(), label="cancel"):
+        life.ask(Verb.CANCEL)
+    _finish(life, lambda: life.run.status.terminal)
 
 
-def _finish(life: _Life) -> None:
+def _operate(life: Life, data: st.DataObject, verb: Verb) -> None:
+    match verb:
+        case Verb.RESET_NODE:
+            life.ask(verb, data.draw(st.sampled_from(life.resettable()), label="ref"))
+        case Verb.TERMINATE:
+            life.ask(verb, body=ControlBody(skip_finally=data.draw(st.booleans(), label="skip")))
+        case _:
+            life.ask(verb)
+
+
+def _finish(life: Life, over: Callable[[], bool] | None = None) -> None:
     """Everything goes well from here on, so run and compensation must end."""
     for _ in range(300):
         life.settle()
-        if life.over:
+        if over() if over is not None else life.over:
             return
         ready = life.workable()
         for row in ready:
-            life.work(row, _SUCCESS)
+            life.work(row, SUCCESS)
         if not ready:
             life.wait()
     pytest.fail("the run does not end")
@@ -316,14 +90,15 @@ def _finish(life: _Life) -> None:
 @given(manifest=sagas(), data=st.data())
 def test_every_effect_that_is_known_is_undone_once(manifest: Manifest, data: st.DataObject) -> None:
     """SA-01, SA-02: an outside ledger of effects balances when all have been heard and inverses succeed."""
-    life = _Life(manifest)
+    life = Life(manifest)
     _live(life, data, (Verb.CANCEL, Verb.TERMINATE, Verb.RESET_NODE))
     while not life.over or life.silent:
         late = life.late_words()
-        if late and data.draw(st.booleans(), label="late first"):
+        early: bool = data.draw(st.booleans(), label="late first") if late else False
+        if early:
             life.say_late(late[0])
         elif life.workable():
-            life.work(life.workable()[0], _SUCCESS)
+            life.work(life.workable()[0], SUCCESS)
         elif late:
             life.say_late(late[0])
         else:
@@ -337,11 +112,11 @@ def test_every_effect_that_is_known_is_undone_once(manifest: Manifest, data: st.
 @given(manifest=sagas(), data=st.data())
 def test_what_nobody_heard_of_is_shown_to_a_person(manifest: Manifest, data: st.DataObject) -> None:
     """SA-02: an effect of which nobody says a word is never left alone silently."""
-    life = _Life(manifest)
+    life = Life(manifest)
     _live(life, data, (Verb.CANCEL, Verb.RESET_NODE))
     _finish(life)
     life.check_end()
-    block = _BLOCKS.get(life.run.status)
+    block = BLOCKS.get(life.run.status)
     steps = {step.ref: step for step in manifest.steps}
     for effect, ref in life.outside.acted.items():
         if effect in life.outside.told or block is None or not actions_of(steps[ref], block):
@@ -360,14 +135,14 @@ def test_what_nobody_heard_of_is_shown_to_a_person(manifest: Manifest, data: st.
 @given(manifest=sagas(), data=st.data())
 def test_nothing_is_undone_twice_whatever_inverses_and_people_do(manifest: Manifest, data: st.DataObject) -> None:
     """SA-04: failing, silent and late inverses, repairs, and redrives with force; every entry is settled and the end says so."""
-    life = _Life(manifest)
+    life = Life(manifest)
     _live(life, data, (Verb.CANCEL, Verb.TERMINATE, Verb.RESET_NODE))
     for _ in range(40):
         free = life.rows.leasable(life.now)
         choice = data.draw(st.integers(0, 9), label="what")
         if choice == 0:
             _repair(life, data)
-        elif choice == 1 and life.over and life.run.status in _BLOCKS:
+        elif choice == 1 and life.over and life.run.status in BLOCKS:
             life.ask(Verb.REDRIVE, body=ControlBody(force=True))
         elif choice in (2, 3) and life.late_words():
             life.say_late(data.draw(st.sampled_from(life.late_words()), label="late"))
@@ -385,7 +160,7 @@ def test_nothing_is_undone_twice_whatever_inverses_and_people_do(manifest: Manif
     _settled_by_policy(life)
 
 
-def _repair(life: _Life, data: st.DataObject) -> None:
+def _repair(life: Life, data: st.DataObject) -> None:
     needy = [n for n, entry in enumerate(life.run.saga.plan) if entry.status is InverseStatus.MANUAL_REPAIR]
     if needy:
         position = data.draw(st.sampled_from(needy), label="repair")
@@ -396,7 +171,7 @@ def _repair(life: _Life, data: st.DataObject) -> None:
         life.ask(Verb.RESOLVE_REPAIR, life.run.saga.plan[position].step_ref, body)
 
 
-def _settled_by_policy(life: _Life) -> None:
+def _settled_by_policy(life: Life) -> None:
     """An entry that failed stands as its step's policy says."""
     steps = {step.ref: step for step in life.manifest.steps}
     words: dict[str, InverseStatus] = {
@@ -416,7 +191,7 @@ def _settled_by_policy(life: _Life) -> None:
 @given(manifest=sagas(), data=st.data())
 def test_facts_that_were_applied_change_nothing_during_an_unwinding(manifest: Manifest, data: st.DataObject) -> None:
     """A report and a late success that are shown again, because a commit's outcome was not known, decide nothing new."""
-    life = _Life(manifest)
+    life = Life(manifest)
     _live(life, data, (Verb.CANCEL,))
     shown: list[Any] = []
     for _ in range(30):

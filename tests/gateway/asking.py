@@ -10,8 +10,8 @@ from ductor.workflow.v1 import workflow_definition_service_pb2 as definitions
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductord.gateway.faults import Reading
 from ductord.gateway.reading import Asked, Reader
-from ductord.gateway.vocabulary import Dialect
 from ductord.model.errors import Refusal
+from ductord.rpc.vocabulary import Dialect
 
 READERS = {dialect: Reader(dialect) for dialect in Dialect}
 BOTH = pytest.mark.parametrize("dialect", list(Dialect), ids=lambda dialect: dialect.value)

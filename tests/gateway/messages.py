@@ -8,7 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from ductord.gateway.vocabulary import STRUCT, TIME, TWIN, VALUE, payload_of
+from ductord.rpc.vocabulary import MASK, STRUCT, TIME, TWIN, VALUE, payload_of
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 JSON = st.recursive(
@@ -18,6 +18,8 @@ JSON = st.recursive(
 )
 """Any JSON, and what Python writes that is none (NaN, lone surrogates)."""
 _OBJECT = st.dictionaries(TEXT, st.integers(-(1 << 63), (1 << 63) - 1) | TEXT | st.none(), max_size=3).map(json.dumps)
+_PATHS = st.from_regex(r"[a-z]{1,4}(_[a-z]{1,4}){0,2}", fullmatch=True)
+"""Names of fields, which is what a mask holds: no other text survives its two spellings."""
 _SCALARS: dict[int, Any] = {
     FieldDescriptor.CPPTYPE_STRING: TEXT,
     FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
@@ -57,6 +59,8 @@ def _single(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
                     "nanos": st.integers(0, 999_999).map(lambda n: n * 1000),
                 }
             )
+        if field.message_type.full_name == MASK:
+            return st.lists(_PATHS, max_size=3).map(lambda paths: {"paths": paths})
         return messages(field.message_type, depth - 1)
     if field.enum_type is not None:
         return st.sampled_from(sorted(field.enum_type.values_by_number))

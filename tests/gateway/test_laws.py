@@ -15,8 +15,8 @@ from ductord.gateway.backends import BACKENDS
 from ductord.gateway.faults import Reading
 from ductord.gateway.reading import Reader
 from ductord.gateway.routing import Routes
-from ductord.gateway.vocabulary import Dialect, payload_of
-from ductord.gateway.writing import Writer
+from ductord.rpc.vocabulary import Dialect, payload_of
+from ductord.rpc.writing import Writer
 from tests.gateway import test_connect
 from tests.gateway.messages import bodies, messages
 from tests.gateway.peers import Running, fault

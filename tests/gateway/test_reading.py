@@ -7,7 +7,7 @@ import pytest
 from ductor.workflow.v1 import common_pb2, definition_pb2
 from ductor.workflow.v1 import task_service_pb2 as tasks
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
-from ductord.gateway.vocabulary import Dialect
+from ductord.rpc.vocabulary import Dialect
 from tests.gateway.asking import BOTH, Create, Trigger, Update, asked, read, reason, refused
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ductor.workflow.v1 import common_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as reads
-from ductord.gateway.vocabulary import Dialect
+from ductord.rpc.vocabulary import Dialect
 from tests.gateway.asking import BOTH, Create, Trigger, Update, asked, read, reason, refused
 
 

@@ -9,8 +9,8 @@ from google.protobuf import json_format, struct_pb2
 from ductor.workflow.v1 import common_pb2, definition_pb2, run_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
-from ductord.gateway.vocabulary import Dialect
-from ductord.gateway.writing import Writer
+from ductord.rpc.vocabulary import Dialect
+from ductord.rpc.writing import Writer
 
 REST, PROTO = Writer(Dialect.REST), Writer(Dialect.PROTO)
 TWINNED = Writer(Dialect.REST, spliced=False)

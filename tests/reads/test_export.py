@@ -93,9 +93,9 @@ async def test_late_successes_controls_and_outputs_of_other_runs(
     inverses = [{"step_ref": "s0", "attempt": 1, "logical": 1, "run_id": source}, {"step_ref": "s0", "attempt": 1, "logical": 1}]  # fmt: skip
     await owner.execute("update eec_workflow_run_start set inverses = $1::jsonb where run_id = $2", json.dumps(inverses), run_id)  # fmt: skip
     await owner.execute(
-        "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, body, body_hash, reason, actor, status, settle_time)"
-        " values ($1, $2, 'r1', 'cancel', '{\"skip_finally\":true}', 'h', 'why', 'ann', 'applied', now()),"
-        " ($1, $2, 'r2', 'pause', '{}', 'h', '', 'ann', 'pending', null)",
+        "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, body, body_hash, reason, actor, status, settle_time, create_time)"
+        " values ($1, $2, 'z', 'cancel', '{\"skip_finally\":true}', 'h', 'why', 'ann', 'applied', now(), now()),"
+        " ($1, $2, 'a', 'pause', '{}', 'h', '', 'ann', 'pending', null, now() + interval '1 second')",
         TENANT, run_id,
     )  # fmt: skip
     recording = await _recorded(edges, run_id)
@@ -106,7 +106,7 @@ async def test_late_successes_controls_and_outputs_of_other_runs(
     assert (attempt.late_reference.attempt, attempt.late_reference.size) == (1, len(late))
     (other,) = recording.sources
     assert (other.run_id, other.step_ref, other.attempt, other.output) == (source, "s0", 1, {"charge": 7})
-    cancel, pause = recording.controls
+    cancel, pause = recording.controls  # as they were accepted, whatever their names (C1)
     assert (cancel.control.verb, cancel.control.body.skip_finally, cancel.control.reason) == (Verb.CANCEL, True, "why")
     assert (cancel.status, pause.status) == (OperationStatus.APPLIED, OperationStatus.PENDING)
     assert (cancel.settle_time is not None, pause.settle_time) == (True, None)

@@ -45,10 +45,10 @@ async def _continued(owner: asyncpg.Connection, first: str, generations: int) ->
     return chain
 
 
-async def test_sw05_a_chain_of_a_thousand_generations_is_followed(
+async def test_a_chain_of_a_thousand_generations_is_followed_c6(
     edges: Edges, catalogue: Catalogue, ticker: Ticker, owner: asyncpg.Connection
 ) -> None:
-    """C6, SW-05: from any run of the chain to its last; without being asked to, the run that was named is read."""
+    """C6: from any run of the chain to its last; without being asked to, the run that was named is read."""
     definition_id = await catalogue.published()
     first = (await edges.start(definition_id)).run_id
     await ticker.drain()

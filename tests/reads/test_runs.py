@@ -124,6 +124,21 @@ async def test_c9_a_quarantined_run_says_why(edges: Edges, catalogue: Catalogue,
     assert run.quarantine.retry_time.seconds - run.quarantine.quarantine_time.seconds == 4
 
 
+async def test_c9_a_run_that_cannot_be_read_is_seen(
+    edges: Edges, catalogue: Catalogue, ticker: Ticker, owner: asyncpg.Connection
+) -> None:
+    """C9: what was set aside because its state cannot be read still shows the error, beside what its row says."""
+    started = await edges.start(await catalogue.published())
+    await ticker.drain()
+    await owner.execute("update eec_workflow_run set run_state = '{\"saga\": 5}'")
+    await owner.execute(
+        "insert into eec_workflow_quarantine (tenant_id, run_id, error, ticks, since, retry_time)"
+        " select tenant_id, run_id, 'ValidationError', 1, create_time, create_time from eec_workflow_run_start"
+    )
+    run = await _get(edges, started.run_id)
+    assert (run.quarantine.error, run.summary.status) == ("ValidationError", run_pb2.RUN_STATUS_RUNNING)
+
+
 async def test_pl06_what_does_not_fit_is_left_out_and_flagged(
     edges: Edges, catalogue: Catalogue, books: Books, ticker: Ticker
 ) -> None:

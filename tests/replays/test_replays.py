@@ -5,14 +5,17 @@ STORIES anew; a recording that changes by it is a behaviour that has changed, fo
 `engine_level` says so where it must. To record more, add a story to the list and rewrite, or put the export of a real run beside the others.
 """
 
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from ductord.engine.replay import replay
-from ductord.model.events import NodeEnded
-from ductord.model.recording import Recording, decode, encode
+from ductord.engine.replay import ReplayError, replay
+from ductord.model.enums import Outcome
+from ductord.model.events import AttemptEnded, Event, NodeEnded
+from ductord.model.recording import FORMAT, Recording, decode, encode
 from tests.support.memory_world import MemoryWorld
 from tests.support.recording import recording_of
 from tests.support.story import play, read
@@ -104,14 +107,48 @@ async def test_a_change_is_named() -> None:
     number, told = next(
         (number, t) for number, t in enumerate(recording.transitions) if any(isinstance(e, NodeEnded) for e in t.events)
     )
-    doctored = msgspec.structs.replace(told, events=told.events[:-1])
+    doctored = replace(told, events=told.events[:-1])
     transitions = (*recording.transitions[:number], doctored, *recording.transitions[number + 1 :])
-    difference = replay(msgspec.structs.replace(recording, transitions=transitions))
+    difference = replay(replace(recording, transitions=transitions))
     assert difference is not None
     assert (difference.seq, difference.expected, difference.found) == (told.seq, doctored.events, told.events)
+
+
+async def test_a_lease_while_the_tick_was_loading() -> None:
+    """C7: the clock of a tick is read first, and a task that is leased after that is still seen as taken. Its events say so, not the times."""
+    recording = (await _recordings(HERE.parent / "scenarios" / "saga_outcome_unknown_revoked.txt"))[0]
+    (taken,) = {(e.step_ref, e.attempt, t.at) for t in recording.transitions for e in t.events if _taken(e)}
+    attempts = tuple(
+        replace(a, start_time=taken[2] + timedelta(milliseconds=1)) if (a.step_ref, a.attempt) == taken[:2] else a
+        for a in recording.attempts
+    )
+    assert attempts != recording.attempts
+    assert replay(replace(recording, attempts=attempts)) is None
+
+
+def _taken(event: Event) -> bool:
+    """Whether the tick ended an attempt that a worker had, by itself."""
+    return isinstance(event, AttemptEnded) and event.started and event.outcome is Outcome.REVOKED
 
 
 async def _recordings(path: Path) -> list[Recording]:
     world = MemoryWorld()
     await play(read(path), world)
     return [recording_of(rows) for rows in world.family if rows.history]
+
+
+async def test_a_recording_with_a_gap_is_no_recording() -> None:
+    """What is missing is named, and never taken for a difference of the engine."""
+    recording = (await _recordings(HERE.parent / "scenarios" / "try_catch.txt"))[0]
+    with pytest.raises(ReplayError, match="transition 2"):
+        replay(replace(recording, transitions=(recording.transitions[0], *recording.transitions[2:])))
+    with pytest.raises(ReplayError, match="attempt 1 of a"):
+        replay(replace(recording, attempts=recording.attempts[1:]))
+
+
+async def test_what_is_no_recording_is_refused() -> None:
+    recording = (await _recordings(HERE.parent / "scenarios" / "try_catch.txt"))[0]
+    newer = replace(recording, run=replace(recording.run, format=FORMAT + 1))
+    for text in ("", "{}", encode(recording).split("\n", 1)[1], encode(recording) * 2, encode(newer)):
+        with pytest.raises(msgspec.ValidationError):
+            decode(text)

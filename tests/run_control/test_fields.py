@@ -1,6 +1,7 @@
 """Bad input per field, with the coded error that names it; and what good input becomes in the intent's row."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ BIG = "x" * (1 << 20)
 BAD: list[tuple[Verb, dict[str, Any], str, str]] = [
     (Verb.PAUSE, {"request_id": "é" * 129}, "FIELD_INVALID", "request_id"),
     (Verb.PAUSE, {"request_id": "a\0b"}, "FIELD_INVALID", "request_id"),
-    (Verb.PAUSE, {"reason": "é" * 2049}, "FIELD_INVALID", "reason"),
+    (Verb.PAUSE, {"reason": "é" * 1001}, "FIELD_INVALID", "reason"),
     (Verb.PAUSE, {"reason": "a\0b"}, "FIELD_INVALID", "reason"),
     (Verb.PAUSE_NODE, {"step_ref": "s0\0"}, "FIELD_INVALID", "step_ref"),
     (CAN, {"seed_run_context_json": "[1]"}, "FIELD_INVALID", "seed_run_context_json"),
@@ -71,11 +72,20 @@ async def test_bad_input(operator: Operator, stands: Stands) -> None:
     assert await stands.intents(run_id) == []
 
 
-async def test_the_longest_that_is_allowed(operator: Operator, stands: Stands) -> None:
-    """256 bytes of request id, 4 KiB of reason, anything but NUL in both; found by that name."""
+async def test_many_steps_are_no_more_work_than_each(operator: Operator, stands: Stands) -> None:
+    """PL-06: as many names as a request has room for are refused by their number, not checked pair by pair while nobody else is served."""
     run_id = await stands.run()
-    name, reason = "é/:% \U0001f600\n" * 23 + "abc", "\U0001f600" * 1024
-    assert (len(name.encode()), len(reason.encode())) == (256, 4096)
+    begin = time.process_time()
+    refused = await operator.refused(Verb.RESET, run_id, preserve_step_refs=[f"s{i}" for i in range(1, 200_000)])
+    assert (refused.reason, refused.metadata) == ("BATCH_TOO_LARGE", {"field": "preserve_step_refs", "limit": "500"})
+    assert time.process_time() - begin < 20
+
+
+async def test_the_longest_that_is_allowed(operator: Operator, stands: Stands) -> None:
+    """256 bytes of request id, 1,000 characters of reason (C8), anything but NUL in both; found by that name."""
+    run_id = await stands.run()
+    name, reason = "é/:% \U0001f600\n" * 23 + "abc", "\U0001f600" * 1000
+    assert (len(name.encode()), len(reason)) == (256, 1000)
     await operator.ask(Verb.PAUSE, run_id, request_id=name, reason=reason)
     operation = await operator.operation(run_id, name)
     assert (operation.request_id, operation.reason) == (name, reason)

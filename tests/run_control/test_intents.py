@@ -161,6 +161,20 @@ async def test_a_run_that_was_set_aside_is_woken(operator: Operator, stands: Sta
     assert (await operator.operation(paused, "r")).status == control_pb2.OPERATION_STATUS_PENDING
 
 
+async def test_a_run_that_cannot_be_read_is_woken_and_not_judged(
+    operator: Operator, stands: Stands, owner: asyncpg.Connection
+) -> None:
+    """C9: a resume has the tick tried again; what has to be judged by the run's state is refused, and can be repeated. Nothing of it is an internal error."""
+    run_id = await stands.run()
+    await stands.quarantine(run_id)
+    await owner.execute("update eec_workflow_run set run_state = '{\"saga\": 5}' where run_id = $1", run_id)
+    for verb in (Verb.PAUSE, Verb.CANCEL, Verb.REDRIVE):
+        assert (await operator.refused(verb, run_id)).reason == "SERVICE_UNAVAILABLE"
+    await operator.ask(Verb.RESUME, run_id, request_id="r")
+    assert (await operator.operation(run_id, "r")).status == control_pb2.OPERATION_STATUS_APPLIED
+    assert await stands.wakeups(run_id) == 1
+
+
 async def test_rr03_the_successor_that_there_is_already(operator: Operator, stands: Stands) -> None:
     """RR-03: whoever asks to continue a run hears of its one successor, as far as it is known: ended, on its way, or asked for by another."""
     for stand in ("continued", "continuing"):

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import asyncpg
 import pytest
 
 from ductor.workflow.v1 import control_pb2
@@ -244,3 +245,12 @@ async def test_a_run_of_a_newer_release(sender: Sender, desk: Desk) -> None:
     refused = await sender.refused("ApproveStep", run_id=run_id, step_ref="ap")
     assert (refused.code, refused.reason) == ("UNAVAILABLE", "SERVICE_UNAVAILABLE")
     assert refused.metadata == {"service": "signals"}
+
+
+async def test_a_run_that_cannot_be_read_is_told_nothing(sender: Sender, desk: Desk, owner: asyncpg.Connection) -> None:
+    """C9: nothing can be judged of it. The call may be repeated, once somebody has seen to it; it is no internal error."""
+    run_id = await desk.run()
+    await owner.execute("update eec_workflow_run set run_state = '{\"saga\": 5}' where run_id = $1", run_id)
+    refusal = await sender.refused("ApproveStep", run_id=run_id, step_ref="ap")
+    assert (refusal.reason, refusal.metadata["service"]) == ("SERVICE_UNAVAILABLE", "signals")
+    assert await desk.signals(run_id) == []

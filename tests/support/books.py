@@ -264,12 +264,11 @@ class Books:
         )
         assert tuple(row) == (run.saga.status, run.close_reason, run.continued_to_run_id or None, run.held)
         ledger = await self.owner.fetch(
-            "select step_ref, kind, block, number, status, attempt from eec_workflow_compensation where run_id = $1 order by position",
+            "select step_ref, kind, block, number, status, attempt, source_attempt from eec_workflow_compensation where run_id = $1 order by position",
             run_id,
         )
         assert [tuple(entry) for entry in ledger] == [
-            (entry.step_ref, entry.kind, entry.block, entry.number, entry.status, entry.attempt)
-            for entry in run.saga.plan
+            (e.step_ref, e.kind, e.block, e.number, e.status, e.attempt, e.source_attempt) for e in run.saga.plan
         ]
         if run.status.terminal:
             assert all(node.status.terminal for node in run.nodes)

@@ -4,7 +4,6 @@ under its own login.
 Only the clock is the story's: the database's one clock function reads a row that `advance` moves.
 """
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,37 +24,25 @@ from ductord.engine.limits import LIMITS
 from ductord.model import control as controls
 from ductord.model import events, jsonvalue
 from ductord.model.control import Control
-from ductord.model.effects import Subscription
-from ductord.model.enums import (
-    CheckpointStatus,
-    OperationStatus,
-    Outcome,
-    SignalStatus,
-    SignalVerb,
-    TaskKind,
-    TimerKind,
-)
+from ductord.model.enums import OperationStatus, Outcome, SignalStatus, TaskKind
 from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
 from ductord.rpc.payloads import Payload
 from ductord.signals.asked import Event
 from ductord.signals.publishing import Publication
 from tests.support.books import TENANT, Books
+from tests.support.postgres_view import born_of, snapshot
 from tests.support.world import (
     HEARTBEAT_MS,
     LEASE_MS,
     RUN_ID,
     START,
-    Born,
     Failure,
-    Listening,
-    OpenTask,
     Settled,
     SettledSignal,
     Snapshot,
     Success,
     Task,
-    Timer,
     Transition,
     run_id_of,
     task_name,
@@ -110,13 +97,13 @@ class PostgresWorld:
         self._limits = replace(self._limits, **changed)
 
     async def control(self, control: Control) -> None:
-        # The story's clock stands still: microseconds keep the order of what is asked.
+        # The story's clock stands still: microseconds keep the order of what is asked, and none of it is younger than the clock.
         self._controls += 1
         added = await self._owner.execute(
             "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, step_ref, body, body_hash, reason, actor, create_time)"
             " values ($1, $2, $3, $4, $5, $6, '', $7, $8, $9) on conflict do nothing",
             TENANT, self._run_id, control.request_id, control.verb, control.step_ref, controls.encode(control.body), control.reason, control.actor,
-            control.create_time + timedelta(microseconds=self._controls),
+            control.create_time + timedelta(microseconds=self._controls, milliseconds=-1),
         )  # fmt: skip
         if added == "INSERT 0 1":
             await self._books.wake(self._run_id)
@@ -176,24 +163,9 @@ class PostgresWorld:
         return published.matched, published.duplicate
 
     async def follow(self) -> None:
-        born = (await self._born())[-1]
+        born = (await born_of(self._owner, self._run_id))[-1]
         self._run_id = born.run_id
         self._seen.setdefault(born.run_id, born.reset_from_seq)
-
-    async def _born(self) -> tuple[Born, ...]:
-        rows = await self._owner.fetch(
-            "select run_id::text, context::text, reset_from_seq from eec_workflow_run_start"
-            " where continued_from_run_id = $1 or reset_from_run_id = $1 order by create_time, ctid",
-            self._run_id,
-        )
-        return tuple(
-            Born(
-                run_id=row["run_id"],
-                context={} if row["reset_from_seq"] else orjson.loads(row["context"]),
-                reset_from_seq=row["reset_from_seq"],
-            )
-            for row in rows
-        )
 
     async def open(self) -> None:
         """Empty the database of what a story before has left, and put the story's clock in place."""
@@ -311,114 +283,8 @@ class PostgresWorld:
     async def show(self) -> Snapshot:
         assert self._manifest is not None
         has_row = await self._books.status(self._run_id) != "pending"
-        row = await self._owner.fetchrow(
-            "select result::text, result_refs::text from eec_workflow_run where run_id = $1", self._run_id
-        )
-        refs = orjson.loads(row["result_refs"]) if row and row["result_refs"] else None
-        result = (
-            await self._outputs(refs)
-            if refs is not None
-            else (orjson.loads(row["result"]) if row and row["result"] else None)
-        )
-        return Snapshot(
-            run=await self._books.settled(self._run_id) if has_row else None,
-            refs=tuple(step.ref for step in self._manifest.steps),
-            tasks=await self._open_tasks(),
-            timers=await self._timers(),
-            checkpoints=await self._checkpoints(),
-            has_result=row is not None and (row["result"] is not None or refs is not None),
-            result=result,
-            born=await self._born(),
-            listening=await self._listening(),
-            kept=await self._kept(),
-            receipts=await self._receipts(),
-        )
-
-    async def _listening(self) -> tuple[Listening, ...]:
-        rows = await self._owner.fetch(
-            "select step_ref, attempt, requirement, event_name, correlation_key, any_key, filter from eec_workflow_wait"
-            " where run_id = $1 and close_time is null order by step_ref, attempt, requirement",
-            self._run_id,
-        )
-        fields = Subscription.__struct_fields__
-        return tuple(
-            Listening(
-                step_ref=row["step_ref"],
-                attempt=row["attempt"],
-                pattern=Subscription(**{name: row[name] for name in fields}),
-            )
-            for row in rows
-        )
-
-    async def _kept(self) -> tuple[Signal, ...]:
-        rows = await self._owner.fetch(
-            "select request_id, verb, step_ref, create_time from eec_workflow_signal where run_id = $1 and status = 'kept' order by number",
-            self._run_id,
-        )
-        return tuple(
-            Signal(
-                request_id=row["request_id"],
-                verb=SignalVerb(row["verb"]),
-                step_ref=row["step_ref"],
-                create_time=row["create_time"],
-            )
-            for row in rows
-        )
-
-    async def _receipts(self) -> dict[str, int]:
-        rows = await self._owner.fetch(
-            "select step_ref, count(*)::int as receipts from eec_workflow_receipt where run_id = $1 and applied_time is null"
-            " group by step_ref order by step_ref",
-            self._run_id,
-        )
-        return {row["step_ref"]: row["receipts"] for row in rows}
-
-    async def _open_tasks(self) -> tuple[OpenTask, ...]:
-        rows = await self._owner.fetch(
-            "select step_ref, kind, attempt, coalesce(held_due_time, due_time) as due_time, cancel_requested_time is not null as asked,"
-            " case when report_time is not null then 'reported' when lease_secret is not null then 'leased'"
-            " when held_due_time is not null then 'on hold' when due_time <= eec_now() then 'queued' else 'held' end as state"
-            " from eec_workflow_step_attempt where run_id = $1 and status = 'open'",
-            self._run_id,
-        )
-        tasks = [
-            OpenTask(
-                step_ref=task_name(row["step_ref"], TaskKind(row["kind"])),
-                attempt=row["attempt"],
-                state=row["state"],
-                due_time=row["due_time"],
-                asked=row["asked"],
-            )
-            for row in rows
-        ]
-        return tuple(sorted(tasks, key=lambda task: (task.step_ref, task.attempt)))
-
-    async def _timers(self) -> tuple[Timer, ...]:
-        rows = await self._owner.fetch(
-            "select kind, step_ref, due_time from eec_workflow_timer where run_id = $1 order by due_time, kind, step_ref",
-            self._run_id,
-        )
-        return tuple(
-            Timer(kind=TimerKind(row["kind"]), step_ref=row["step_ref"], due_time=row["due_time"]) for row in rows
-        )
-
-    async def _checkpoints(self) -> dict[str, tuple[CheckpointStatus, Mapping[str, Any]]]:
-        rows = await self._owner.fetch(
-            "select name, status, refs::text from eec_workflow_checkpoint where run_id = $1 order by name", self._run_id
-        )
-        return {
-            row["name"]: (CheckpointStatus(row["status"]), await self._outputs(orjson.loads(row["refs"])))
-            for row in rows
-        }
-
-    async def _outputs(self, refs: Mapping[str, int]) -> dict[str, Any]:
-        rows = await self._owner.fetch(
-            "select step_ref, attempt, output::text from eec_workflow_step_attempt where run_id = $1 and kind = 'step'"
-            " and output is not null",
-            self._run_id,
-        )
-        outputs = {(row["step_ref"], row["attempt"]): orjson.loads(row["output"]) for row in rows}
-        return {ref: outputs[ref, attempt] for ref, attempt in refs.items()}
+        run = await self._books.settled(self._run_id) if has_row else None
+        return await snapshot(self._owner, self._run_id, run, tuple(step.ref for step in self._manifest.steps))
 
 
 def _name(key: LeaseKey) -> str:

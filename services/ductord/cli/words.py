@@ -1,40 +1,21 @@
-"""Answers as JSON for `--json`, in the spelling of the REST door: snake_case, short enum words, times in UTC with microseconds.
-
-A payload is taken from its exact `_json` twin and shown in the place of the field itself, so that a number is never rounded. As there, an absent message or
-payload is null and an absent optional scalar is left out.
-"""
+"""Words, times and numbers for people, and answers as JSON for `--json`, exactly as the REST door writes them."""
 
 import json
 from datetime import UTC
-from typing import Any
+from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from ductord.cli.ending import MISUSED, CommandFailed
+from ductord.rpc.vocabulary import Dialect
+from ductord.rpc.writing import Writer
 
-TIMESTAMP = "google.protobuf.Timestamp"
-FREE = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
-TWIN = "_json"
+_rest: Final = Writer(Dialect.REST)
 
 
 def plain(message: Message) -> Any:
     """`message` as a JSON tree."""
-    name = message.DESCRIPTOR.full_name
-    if name == TIMESTAMP:
-        return moment(message)
-    if name in FREE:
-        return MessageToDict(message)
-    tree: dict[str, Any] = {}
-    fields = message.DESCRIPTOR.fields_by_name
-    for field in message.DESCRIPTOR.fields:
-        base = field.name.removesuffix(TWIN)
-        if base != field.name and base in fields:
-            if message.HasField(field.name):
-                tree[base] = json.loads(getattr(message, field.name))
-        elif field.message_type is not None or not field.has_presence or message.HasField(field.name):
-            tree[field.name] = _field(message, field)
-    return tree
+    return json.loads(_rest.text(message))
 
 
 def word(descriptor: Any, number: int) -> str:
@@ -96,22 +77,3 @@ def local(timestamp: Any) -> str:
 def moment(timestamp: Any) -> str:
     """RFC 3339, UTC, microseconds."""
     return str(timestamp.ToDatetime(tzinfo=UTC).isoformat(timespec="microseconds")).replace("+00:00", "Z")
-
-
-def _field(message: Message, field: Any) -> Any:
-    value = getattr(message, field.name)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return {key: _scalar(field.message_type.fields_by_name["value"], item) for key, item in value.items()}
-    if field.is_repeated:
-        return [_scalar(field, item) for item in value]
-    if field.has_presence and not message.HasField(field.name):
-        return None
-    return _scalar(field, value)
-
-
-def _scalar(field: Any, value: Any) -> Any:
-    if field.message_type is not None:
-        return plain(value)
-    if field.enum_type is not None:
-        return word(field.enum_type, value)
-    return value

@@ -3,7 +3,6 @@
 Other processes write these rows too. What a tick ends without a report is looked at once more, under lock, before anything is written (`contested`).
 """
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -23,6 +22,7 @@ from ductord.model.effects import (
     RequestCancel,
 )
 from ductord.model.enums import AttemptStatus, TaskKind
+from ductord.model.inbox import AttemptReport
 
 SQL = Queries("ductord.coordinator", "attempts.sql")
 
@@ -30,20 +30,20 @@ _CONTENDING = (RequestCancel, HoldTasks, ReleaseTasks)
 _TOUCHING = (CloseAttempt, *_CONTENDING)
 
 
-Pairs = list[tuple[Decided, CloseAttempt]]
-
-
-async def contested(connection: asyncpg.Connection, decided: list[Decided], unheard: Pairs) -> set[str]:
-    """Lock what this commit ends (`unheard`), asks to stop or holds although nobody has reported on it. Answers the runs of which a worker took or ended such
-    an attempt since the load, so that their decision does not hold any more.
+async def contested(connection: asyncpg.Connection, decided: list[Decided], of: Effects) -> set[str]:
+    """Lock what this commit ends, asks to stop or holds although nobody has reported on it. Answers the runs of which a worker took or ended such an attempt
+    since the load, so that their decision does not hold any more.
 
     The locks are taken in one statement, in the order of the attempts' keys, and include what the batch closes besides: a commit that locked in two
     goes could meet a batch of dispatch half-way.
     """
-    if not unheard and not any(isinstance(e, _CONTENDING) for d in decided for e in d.decision.effects):
+    unheard = [(d, effect) for d in decided for effect in d.unheard]
+    if not unheard and not any(kind in of for kind in _CONTENDING):
         return set()
-    touching = [d for d in decided if any(isinstance(e, _TOUCHING) for e in d.decision.effects)]
-    rows = await connection.fetch(SQL["lock_attempts"], [d.key[0] for d in touching], [d.key[1] for d in touching])
+    touching = list({d.key: d for kind in _TOUCHING for d, _ in of.get(kind, ())})
+    rows = await connection.fetch(
+        SQL["lock_attempts"], [tenant for tenant, _ in touching], [run for _, run in touching]
+    )
     now = {(row["run_id"], row["step_ref"], row["item_index"], row["kind"], row["attempt"]): row for row in rows}
     lost = set()
     for d, effect in unheard:
@@ -56,15 +56,14 @@ async def contested(connection: asyncpg.Connection, decided: list[Decided], unhe
     return lost
 
 
-async def write_attempts(
-    connection: asyncpg.Connection, kept: list[Decided], of: Effects, unheard: Pairs, now: datetime
-) -> None:
+async def write_attempts(connection: asyncpg.Connection, kept: list[Decided], of: Effects, now: datetime) -> None:
     """All effects about attempts, in this order: verdicts, requests to stop, releases, holds, outputs that nobody worked for, new tasks."""
-    closes = of.get(CloseAttempt, []) + [pair for d in kept for pair in _ignored(d)]
+    # Reports that a decision passed over came too late. They are closed, so that no inbox row stays unapplied (G8).
+    closes = of.get(CloseAttempt, []) + [(d, _closed(report)) for d in kept for report in d.ignored]
     closes.sort(key=_place)
     if closes:
         await connection.execute(SQL["close_attempts"], *_keys(closes), [e.status for _, e in closes], now)
-    if unheard:
+    if unheard := [(d, effect) for d in kept for effect in d.unheard]:
         await connection.execute(SQL["wake_lates"], *_keys(unheard))
     if lates := sorted(of.get(CloseLate, ()), key=_place):
         await connection.execute(SQL["close_lates"], *_keys(lates), now)
@@ -84,6 +83,8 @@ async def write_attempts(
         await _insert_first(connection, first, now)
     if retries := [(d, e) for d, e in tasks if e.retry_of is not None]:
         await _insert_retries(connection, retries, now)
+    if held := [(d, e) for d, e in tasks if e.held]:
+        await connection.execute(SQL["hold_attempts"], *_keys(held))
 
 
 async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decided, QueueTask]], now: datetime) -> None:
@@ -100,7 +101,6 @@ async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decide
         [e.timeout_ms for _, e in tasks],
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
-        [e.held for _, e in tasks],
         now,
     )
 
@@ -120,7 +120,6 @@ async def _insert_retries(
         [e.timeout_ms for _, e in tasks],
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
-        [e.held for _, e in tasks],
         now,
     )
 
@@ -145,19 +144,14 @@ async def _insert_outputs(
     )
 
 
-def _ignored(d: Decided) -> Iterable[tuple[Decided, CloseAttempt]]:
-    """Reports that the decision passed over: facts that came too late. They are closed, so that no inbox row stays unapplied (G8)."""
-    reports = d.loaded.inbox.reports
-    if reports:
-        judged = {attempt_key(e) for e in d.decision.effects if isinstance(e, CloseAttempt)}
-        for r in reports:
-            if attempt_key(r) not in judged:
-                ref, item_index, kind, attempt = attempt_key(r)
-                status = AttemptStatus.CANCELLED
-                close = CloseAttempt(
-                    step_ref=ref, item_index=item_index, kind=TaskKind(kind), attempt=attempt, status=status
-                )
-                yield d, close
+def _closed(report: AttemptReport) -> CloseAttempt:
+    return CloseAttempt(
+        step_ref=report.step_ref,
+        item_index=report.item_index,
+        kind=report.kind,
+        attempt=report.attempt,
+        status=AttemptStatus.CANCELLED,
+    )
 
 
 def _queue_deadline(task: QueueTask) -> datetime | None:

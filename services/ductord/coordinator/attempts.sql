@@ -3,12 +3,13 @@
 -- name: lock_attempts
 -- Locks the open attempts of these runs, all of a commit's in one statement and in the order of their key, and says how they stand now. Only where attempts end, are
 -- asked to stop, or are held that nobody has reported on: a lease or a report that slipped in since the load is then seen, and the run's tick is repeated.
--- Dispatch's statements lock in the same order or skip what is locked; whoever comes later finds the attempt closed.
+-- Dispatch's statements lock in the same order, which is that of its sorted batches (hence "C"), or skip what is locked; whoever comes later finds the attempt
+-- closed.
 select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.start_time is not null as taken, a.report_time is not null as reported
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
 where a.status = 'open'
-order by a.tenant_id, a.run_id, a.step_ref, a.item_index, a.kind, a.attempt
+order by a.tenant_id collate "C", a.run_id, a.step_ref collate "C", a.item_index, a.kind collate "C", a.attempt
 for update of a;
 
 -- name: close_attempts
@@ -36,31 +37,35 @@ join eec_workflow_step_attempt a on a.tenant_id = x.tenant_id and a.run_id = x.r
 where a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded';
 
 -- name: insert_attempts
--- A held task waits at infinity, with its own time beside it, and has no limit until it is released (C2).
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
-                                       held_due_time, queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time)
-select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key,
-       case when x.held then 'infinity' else x.due_time end, case when x.held then x.due_time end, x.queue_deadline,
-       case when x.held then null else x.queue_deadline end, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $18::timestamptz
+                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time)
+select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key, x.due_time,
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17::timestamptz
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
-            $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[], $17::bool[])
+            $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time, queue_deadline, timeout_ms,
-          heartbeat_timeout_ms, traceparent, held);
+          heartbeat_timeout_ms, traceparent);
 
 -- name: insert_retries
 -- A retry reuses the rendered input of the attempt before, and gets its last heartbeat details (A1, A5).
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
-                                       held_due_time, queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time)
-select p.tenant_id, p.run_id, p.step_ref, p.item_index, p.kind, x.attempt, p.tier, x.queue, x.action, p.input, x.idempotency_key,
-       case when x.held then 'infinity' else x.due_time end, case when x.held then x.due_time end, x.queue_deadline,
-       case when x.held then null else x.queue_deadline end, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent,
-       coalesce(p.heartbeat_details, p.previous_details), $17::timestamptz
+                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time)
+select p.tenant_id, p.run_id, p.step_ref, p.item_index, p.kind, x.attempt, p.tier, x.queue, x.action, p.input, x.idempotency_key, x.due_time,
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16::timestamptz
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[], $10::text[],
-            $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[], $16::bool[])
+            $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, retry_of, queue, action, idempotency_key, due_time, queue_deadline, timeout_ms,
-          heartbeat_timeout_ms, traceparent, held)
+          heartbeat_timeout_ms, traceparent)
 join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.run_id and p.step_ref = x.step_ref and p.item_index = x.item_index
     and p.kind = x.kind and p.attempt = x.retry_of;
+
+-- name: hold_attempts
+-- Tasks that were queued on hold a moment ago, in this very transaction: as `hold_tasks`, by their key.
+update eec_workflow_step_attempt a
+set held_due_time = a.due_time, due_time = 'infinity', check_time = null
+from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
+where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+  and a.attempt = x.attempt;
 
 -- name: request_cancels
 -- A leased attempt is told at its next heartbeat. One that nobody works on is revoked at once: there is nobody to wait for, and its run is woken to judge it.
@@ -76,8 +81,8 @@ with asked as (
 insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from asked where outcome = 'revoked';
 
 -- name: hold_tasks
--- Tasks of a step, or with an empty step_ref of the whole run, are handed out no more (C2). One that a worker has goes on; it is marked, so that it is not handed
--- out again should dispatch undo its lease.
+-- Tasks of a step, or with an empty step_ref of the whole run, are handed out no more (C2): they wait at infinity, with their own time beside it, and have no
+-- limit until they are released. One that a worker has goes on; it is marked, so that it is not handed out again should dispatch undo its lease.
 update eec_workflow_step_attempt a
 set held_due_time = a.due_time,
     due_time = case when a.lease_secret is null then 'infinity' else a.due_time end,

@@ -12,9 +12,9 @@ import asyncpg
 import orjson
 
 from ductord.coordinator import waits
-from ductord.coordinator.attempts import Pairs, contested, write_attempts
+from ductord.coordinator.attempts import contested, write_attempts
 from ductord.coordinator.births import adopt, start_runs
-from ductord.coordinator.decided import Decided, Effects, by_class, ids, unreported
+from ductord.coordinator.decided import Decided, Effects, by_class, ids
 from ductord.coordinator.records import write_records
 from ductord.coordinator.starts import SQL
 from ductord.model import events as history
@@ -30,6 +30,7 @@ from ductord.model.effects import (
     SetTimer,
     SettleControl,
 )
+from ductord.model.enums import CompensationStatus
 from ductord.model.manifest import FORMAT_VERSION, Manifest
 from ductord.model.run import Run
 
@@ -37,10 +38,9 @@ from ductord.model.run import Run
 async def commit(connection: asyncpg.Connection, decided: list[Decided], now: datetime) -> set[str]:
     """Write the decisions inside the caller's transaction; the run ids that lost the race and of which nothing was written."""
     decided = sorted(decided, key=lambda d: d.key)
-    unheard = [(d, effect) for d in decided for effect in unreported(d.loaded, d.decision.effects)]
     of = by_class(decided)
     await waits.lock_keys(connection, of)
-    lost = await contested(connection, decided, unheard)
+    lost = await contested(connection, decided, of)
     lost |= await waits.contested(connection, of, lost)
     changed = [d for d in decided if d.decision.events and d.key[1] not in lost]
     won = await _write_runs(connection, changed, now)
@@ -58,9 +58,7 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
             [history.encode(d.decision.events) for d in written],
             now,
         )
-    if lost:
-        of = by_class(kept)
-    await _write_effects(connection, kept, of, [(d, e) for d, e in unheard if d.key[1] not in lost], now)
+    await _write_effects(connection, kept, by_class(kept) if lost else of, now)
     calm = [d for d in kept if d.loaded.quarantined]
     if calm:
         await connection.execute(SQL["clear_quarantine"], [d.key[0] for d in calm], [d.key[1] for d in calm])
@@ -68,29 +66,47 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
 
 
 async def _write_runs(connection: asyncpg.Connection, changed: list[Decided], now: datetime) -> set[str]:
+    """Write the states; the ids of the runs that did not lose the race."""
     won: set[str] = set()
-    old = [d for d in changed if d.loaded.known.run is not None]
-    new = [d for d in changed if d.loaded.known.run is None]
-    if old:
+    if old := [d for d in changed if d.loaded.known.run is not None and not d.was.terminal]:
         columns = _run_columns(old)
-        was = [d.was for d in old]
-        keeps = [d.was.terminal and not d.reopened and _result(d) is None for d in old]
-        rows = await connection.fetch(SQL["update_runs"], *columns[:13], now, *columns[13:], was, keeps)
+        won |= {row[0] for row in await connection.fetch(SQL["update_runs"], *columns[:13], now, columns[13])}
+    if ended := [d for d in changed if d.was.terminal]:
+        columns = _run_columns(ended)
+        keeps = [not d.reopened and _result(d) is None for d in ended]
+        rows = await connection.fetch(SQL["update_ended_runs"], *columns[:13], now, columns[13], keeps)
         won |= {row[0] for row in rows}
-    if new:
+    if new := [d for d in changed if d.loaded.known.run is None]:
         columns = _run_columns(new)
         rows = await connection.fetch(
             SQL["insert_runs"],
             *columns[:13],
             now,
-            *columns[13:],
+            columns[13],
             [d.loaded.known.start.version_id for d in new],
             [FORMAT_VERSION] * len(new),
             [d.loaded.compiled.manifest.engine_level for d in new if d.loaded.compiled],
             [d.decision.run.start_time for d in new if d.decision.run],
         )
         won |= {row[0] for row in rows}
+    if marked := [(*d.key, *marks) for d in changed if d.key[1] in won and (marks := _marks(d)) is not None]:
+        await connection.execute(SQL["mark_runs"], *(list(column) for column in zip(*marked, strict=True)))
     return won
+
+
+def _marks(d: Decided) -> tuple[Any, ...] | None:
+    """The columns of `mark_runs`, if this decision changes any."""
+    before, after = d.loaded.known.run, d.decision.run
+    assert after is not None
+    marks = _marks_of(after)
+    return None if marks == (_UNMARKED if before is None else _marks_of(before)) else marks
+
+
+def _marks_of(run: Run) -> tuple[Any, ...]:
+    return run.saga.status, run.close_reason, run.continued_to_run_id or None, run.held
+
+
+_UNMARKED = (CompensationStatus.NONE, "", None, False)
 
 
 def _run_columns(decided: list[Decided]) -> list[list[Any]]:
@@ -117,10 +133,6 @@ def _run_columns(decided: list[Decided]) -> list[list[Any]]:
                 result.output_json if result is not None and refs is None else None,
                 orjson.dumps(refs).decode() if refs is not None else None,
                 run.end_time,
-                run.saga.status,
-                run.close_reason,
-                run.continued_to_run_id or None,
-                run.held,
             )
         )
     return [list(column) for column in zip(*rows, strict=True)]
@@ -138,11 +150,9 @@ def _current_step(manifest: Manifest, run: Run) -> str:
     return manifest.steps[max(begun)[1]].ref if begun else ""
 
 
-async def _write_effects(
-    connection: asyncpg.Connection, kept: list[Decided], of: Effects, unheard: Pairs, now: datetime
-) -> None:
+async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of: Effects, now: datetime) -> None:
     await adopt(connection, of, now)
-    await write_attempts(connection, kept, of, unheard, now)
+    await write_attempts(connection, kept, of, now)
     await waits.write_waits(connection, of, now)
     await _write_timers(connection, of)
     await _write_checkpoints(connection, of, now)

@@ -10,19 +10,31 @@ from ductord.model.decision import Decision
 from ductord.model.effects import CloseAttempt, Effect, ForwardControl, QueueTask, SettleControl, TakeReceipts
 from ductord.model.enums import RunStatus
 from ductord.model.events import RunEnded
+from ductord.model.inbox import AttemptReport
 
 
 class Decided(msgspec.Struct, kw_only=True):
-    """A loaded run with its decision. `traceparent`: the trace context that its tasks carry."""
+    """A loaded run with its decision. `traceparent`: the trace context that its tasks carry.
+
+    What follows from these is worked out once. `key`: (tenant id, run id). `unheard`: verdicts over attempts that nobody has reported on; only these can be
+    overtaken by a worker. `ignored`: reports that the decision passed over.
+    """
 
     loaded: Loaded
     decision: Decision
     traceparent: str = ""
+    key: tuple[str, str] = ("", "")
+    unheard: list[CloseAttempt] = []
+    ignored: list[AttemptReport] = []
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """(tenant id, run id)."""
-        return self.loaded.known.start.tenant_id, self.loaded.known.start.run_id
+    def __post_init__(self) -> None:
+        start = self.loaded.known.start
+        self.key = start.tenant_id, start.run_id
+        closes = {attempt_key(e): e for e in self.decision.effects if type(e) is CloseAttempt}
+        reports = {attempt_key(report): report for report in self.loaded.inbox.reports}
+        if closes.keys() != reports.keys():
+            self.unheard = [e for key, e in closes.items() if key not in reports]
+            self.ignored = [report for key, report in reports.items() if key not in closes]
 
     @property
     def was(self) -> RunStatus:
@@ -84,12 +96,3 @@ def ids(pairs: Iterable[tuple[Decided, Any]]) -> tuple[list[str], list[str]]:
 def attempt_key(effect: Any) -> tuple[str, int, str, int]:
     """(step_ref, item_index, kind, attempt) of an effect or report that names an attempt."""
     return effect.step_ref, effect.item_index, effect.kind, effect.attempt
-
-
-def unreported(loaded: Loaded, effects: Iterable[Effect]) -> list[CloseAttempt]:
-    """The verdicts over attempts that nobody has reported on: only these can be overtaken by a worker."""
-    closes = [effect for effect in effects if isinstance(effect, CloseAttempt)]
-    if not closes:
-        return []
-    reported = {attempt_key(report) for report in loaded.inbox.reports}
-    return [effect for effect in closes if attempt_key(effect) not in reported]

@@ -45,26 +45,46 @@ class Facts(msgspec.Struct, kw_only=True):
     crowded: bool = False
 
 
-def no_facts() -> Facts:
-    """Of a run that nothing has reached yet, to be added to."""
-    return Facts(reports=[], timers=[], controls=[], lates=[], signals=[], receipts=[])
-
-
-async def load_facts(
-    connection: asyncpg.Connection, keys: Keys, rows: Sequence[asyncpg.Record], now: datetime
-) -> dict[str, Facts]:
-    """The reports, timers, controls and late successes of all runs, by run id. `rows`: of the runs, which say what each has of what is rare."""
-    facts: dict[str, Facts] = defaultdict(no_facts)
-    for row in await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES):
+async def load_reports(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Add the reports of attempts; the time of the newest."""
+    rows = await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES)
+    for row in rows:
         facts[row["run_id"]].reports.append(_report(row))
+    return [row["report_time"] for row in rows[-1:]]
+
+
+async def load_controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Add the controls that nobody has settled; the time of the newest."""
+    rows = await connection.fetch(SQL["load_controls"], *keys, _CONTROLS, _CONTROLS_BYTES)
+    for row in rows:
+        found = facts[row["run_id"]]
+        found.controls.append(
+            Control(
+                request_id=row["request_id"],
+                verb=Verb(row["verb"]),
+                create_time=row["create_time"],
+                actor=row["actor"],
+                reason=row["reason"],
+                step_ref=row["step_ref"],
+                body=controls.decode(row["body"]),
+            )
+        )
+        found.more = row["pending"] > len(found.controls)
+    return [row["create_time"] for row in rows[-1:]]
+
+
+async def load_lates(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Add the late successes that no tick has judged; the time of the newest."""
+    rows = await connection.fetch(SQL["load_lates"], *keys)
+    for row in rows:
+        facts[row["run_id"]].lates.append(_late(row))
+    return [row["stale_time"] for row in rows[-1:]]
+
+
+async def load_timers(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts], now: datetime) -> None:
+    """Add the timers that are due by `now`."""
     for row in await connection.fetch(SQL["load_timers"], *keys, now):
         facts[row["run_id"]].timers.append(_timer(row))
-    if controlled := [row for row in rows if row["controlled"]]:
-        await _controls(connection, keys_of(controlled), facts)
-    if late := [row for row in rows if row["late"]]:
-        for row in await connection.fetch(SQL["load_lates"], *keys_of(late)):
-            facts[row["run_id"]].lates.append(_late(row))
-    return facts
 
 
 async def load_started(connection: asyncpg.Connection, keys: Keys) -> dict[str, frozenset[str]]:
@@ -105,23 +125,6 @@ def _timer(row: asyncpg.Record) -> TimerDue:
     return TimerDue(
         kind=TimerKind(row["kind"]), due_time=row["due_time"], step_ref=row["step_ref"], item_index=row["item_index"]
     )
-
-
-async def _controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
-    for row in await connection.fetch(SQL["load_controls"], *keys, _CONTROLS, _CONTROLS_BYTES):
-        found = facts[row["run_id"]]
-        found.controls.append(
-            Control(
-                request_id=row["request_id"],
-                verb=Verb(row["verb"]),
-                create_time=row["create_time"],
-                actor=row["actor"],
-                reason=row["reason"],
-                step_ref=row["step_ref"],
-                body=controls.decode(row["body"]),
-            )
-        )
-        found.more = row["pending"] > len(found.controls)
 
 
 def _late(row: asyncpg.Record) -> LateSuccess:

@@ -70,15 +70,18 @@ order by g.create_time, g.number;
 
 -- name: load_receipts
 -- External events that open waits have received and no tick has applied (E3), oldest first, no more of a run than $3: what is left waits for the next tick.
+-- In the order in which a replay sorts them (hence "C").
 select r.tenant_id, r.run_id::text, r.step_ref, r.attempt, r.event_name, r.event_id, r.requirement, r.receive_time, r.number = $3::int as last
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 cross join lateral (
-    select *, row_number() over (order by n.receive_time, n.event_id, n.event_name, n.step_ref, n.attempt, n.requirement) as number
+    select *, row_number() over (
+        order by n.receive_time, n.event_id collate "C", n.event_name collate "C", n.step_ref collate "C", n.attempt, n.requirement collate "C"
+    ) as number
     from eec_workflow_receipt n
     where n.tenant_id = c.tenant_id and n.run_id = c.run_id and n.applied_time is null
-    order by n.receive_time, n.event_id, n.event_name, n.step_ref, n.attempt, n.requirement limit $3::int offset 0
+    order by number limit $3::int offset 0
 ) r
-order by r.receive_time, r.event_id, r.event_name, r.step_ref, r.attempt, r.requirement;
+order by r.receive_time, r.number;
 
 -- name: load_signal_payloads
 select c.run_id::text, c.request_id, s.payload

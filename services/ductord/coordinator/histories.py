@@ -61,8 +61,11 @@ async def fill(connection: asyncpg.Connection, runs: Iterable[Loaded]) -> set[st
 def _wish(loaded: Loaded) -> _Wish | None:
     run, start = loaded.known.run, loaded.known.start
     if run is None:
-        seqs = frozenset({start.reset_from_seq} - {0})
-        return _Wish(loaded=loaded, source_id=start.reset_from_run_id, seqs=seqs) if seqs else None
+        if not start.reset_from_seq:
+            return None
+        return _Wish(loaded=loaded, source_id=start.reset_from_run_id, seqs=frozenset({start.reset_from_seq}))
+    if not loaded.inbox.controls:
+        return None
     resets = (control.body.seq for control in loaded.inbox.controls if control.verb is Verb.RESET)
     seqs = frozenset(seq for seq in resets if 1 <= seq <= run.seq)
     return _Wish(loaded=loaded, source_id=start.run_id, seqs=seqs) if seqs else None

@@ -4,6 +4,7 @@ Reads only. A run whose version this build does not understand is left out and n
 outside, large payloads, a reset run's first tick) costs a statement only in the ticks that have it.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,16 @@ from msgspec.structs import replace
 
 from ductord.coordinator import histories, outside, starts
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
-from ductord.coordinator.facts import Facts, Keys, keys_of, load_facts, load_started
+from ductord.coordinator.facts import (
+    Facts,
+    Keys,
+    keys_of,
+    load_controls,
+    load_lates,
+    load_reports,
+    load_started,
+    load_timers,
+)
 from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.starts import SQL
 from ductord.engine.graph import graph_of
@@ -24,11 +34,17 @@ from ductord.model.inbox import Inbox
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
 
 _NOTHING = Facts()
+_RARE = {
+    "controlled": load_controls,
+    "late": load_lates,
+    "signalled": outside.load_signals,
+    "received": outside.load_receipts,
+}
+"""What few runs have, by the column that says of a run whether it does. Each answers the time of the newest, if there is one."""
 
 
 async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record]) -> Batch:
     """The inboxes of the claimed runs (rows of tenant_id, run_id, now)."""
-    now: datetime = claimed[0]["now"]
     keys: Keys = [row["tenant_id"] for row in claimed], [row["run_id"] for row in claimed]
     cached = [cache.runs.get(run_id) for run_id in keys[1]]
     rows = await connection.fetch(
@@ -38,11 +54,7 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
         [known is not None for known in cached],
         LARGE_BYTES,
     )
-    facts = await load_facts(connection, keys, rows, now)
-    if signalled := [row for row in rows if row["signalled"]]:
-        await outside.load_signals(connection, keys_of(signalled), facts)
-    if received := [row for row in rows if row["received"]]:
-        await outside.load_receipts(connection, keys_of(received), facts)
+    facts, now = await _facts(connection, keys, rows, claimed[0]["now"])
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
@@ -52,6 +64,21 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
             batch.runs.append(_loaded(cache, row, versions[row["version_id"]], facts.get(row["run_id"], _NOTHING)))
     await _complete(connection, batch)
     return batch
+
+
+async def _facts(
+    connection: asyncpg.Connection, keys: Keys, rows: Sequence[asyncpg.Record], now: datetime
+) -> tuple[dict[str, Facts], datetime]:
+    """The facts of all runs, by run id, and the time of the tick: `now`, or that of the newest fact, which may have come in since. `rows`: of the runs."""
+    facts: dict[str, Facts] = defaultdict(Facts)
+    newest = [now, *await load_reports(connection, keys, facts)]
+    for which, add in _RARE.items():
+        if having := [row for row in rows if row[which]]:
+            newest += await add(connection, keys_of(having), facts)
+    # Timers last: a transition is decided from every timer that is due at its time, and from no fact that is younger.
+    now = max(newest)
+    await load_timers(connection, keys, facts, now)
+    return facts, now
 
 
 async def _complete(connection: asyncpg.Connection, batch: Batch) -> None:
@@ -92,33 +119,35 @@ def _newer(row: asyncpg.Record) -> bool:
 
 def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, facts: Facts) -> Loaded:
     known = cache.runs.get(row["run_id"]) or starts.known_of(row, compiled)
-    loaded = Loaded(
-        known=known,
-        inbox=Inbox(start=known.start),
-        quarantined=row["quarantine_ticks"] is not None,
-        more=facts.more,
-        crowded=facts.crowded,
-    )
+    quarantined = row["quarantine_ticks"] is not None
+    error: Exception
     if isinstance(compiled, Exception):
-        loaded.error = compiled
-        return loaded
-    loaded.compiled = compiled
-    try:
-        _set_state(known, row, compiled)
-    except msgspec.ValidationError as error:
-        loaded.error = error
-        return loaded
-    loaded.inbox = Inbox(
-        start=known.start,
-        reports=tuple(report for report, _ in facts.reports),
-        timers=tuple(facts.timers),
-        outputs=_outputs(known, compiled, facts),
-        controls=tuple(facts.controls),
-        lates=tuple(facts.lates),
-        signals=tuple(facts.signals),
-        receipts=tuple(facts.receipts),
-    )
-    return loaded
+        error = compiled
+    else:
+        try:
+            _set_state(known, row, compiled)
+        except msgspec.ValidationError as fault:
+            error = fault
+        else:
+            inbox = Inbox(
+                start=known.start,
+                reports=tuple([report for report, _ in facts.reports]),
+                timers=tuple(facts.timers),
+                outputs=_outputs(known, compiled, facts),
+                controls=tuple(facts.controls),
+                lates=tuple(facts.lates),
+                signals=tuple(facts.signals),
+                receipts=tuple(facts.receipts),
+            )
+            return Loaded(
+                known=known,
+                compiled=compiled,
+                inbox=inbox,
+                quarantined=quarantined,
+                more=facts.more,
+                crowded=facts.crowded,
+            )
+    return Loaded(known=known, inbox=Inbox(start=known.start), quarantined=quarantined, error=error)
 
 
 def _set_state(known: Known, row: asyncpg.Record, compiled: Compiled) -> None:

@@ -26,9 +26,10 @@ Payloads = dict[str, dict[str, Any]]
 _Event = tuple[str, str, datetime]  # name, id, when it was received
 
 
-async def load_signals(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
-    """Add the signals that no step has consumed."""
-    for row in await connection.fetch(SQL["load_signals"], *keys, _SIGNALS):
+async def load_signals(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Add the signals that no step has consumed; the time of the newest."""
+    rows = await connection.fetch(SQL["load_signals"], *keys, _SIGNALS)
+    for row in rows:
         facts[row["run_id"]].signals.append(
             Signal(
                 request_id=row["request_id"],
@@ -42,11 +43,13 @@ async def load_signals(connection: asyncpg.Connection, keys: Keys, facts: dict[s
                 status=row["case_status"],
             )
         )
+    return [row["create_time"] for row in rows[-1:]]
 
 
-async def load_receipts(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> None:
-    """Add the events that were received and not applied."""
-    for row in await connection.fetch(SQL["load_receipts"], *keys, _RECEIPTS):
+async def load_receipts(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Add the events that were received and not applied; the time of the newest."""
+    rows = await connection.fetch(SQL["load_receipts"], *keys, _RECEIPTS)
+    for row in rows:
         found = facts[row["run_id"]]
         found.crowded = found.crowded or row["last"]
         found.receipts.append(
@@ -59,6 +62,7 @@ async def load_receipts(connection: asyncpg.Connection, keys: Keys, facts: dict[
                 requirement=row["requirement"],
             )
         )
+    return [row["receive_time"] for row in rows[-1:]]
 
 
 async def load_payloads(connection: asyncpg.Connection, wanted: Sequence[tuple[Loaded, frozenset[str]]]) -> Payloads:

@@ -105,37 +105,53 @@ from eec_workflow_version
 where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
 
 -- name: update_runs
--- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. `was` says what the decision was made for: one
--- for an open run never overwrites a terminal row, nor the other way about (SW-05). Not `end_time is null`: the planner would walk the index of open runs
--- once per row. A run that has ended keeps its result while its compensation moves (`keeps`).
+-- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A decision for an open run never matches a
+-- terminal row (SW-05); that is said by status, because `end_time is null` would let the planner walk the index of open runs once per row.
+update eec_workflow_run r
+set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
+    current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
+    result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
+from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
+            $12::text[], $13::text[], $15::timestamptz[])
+     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs, end_time)
+where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status in ('running', 'paused')
+returning r.run_id::text;
+
+-- name: update_ended_runs
+-- The same for decisions about runs that have ended: compensation moves and the result stays (`keeps`), or a redrive takes the run up again. Never matches an open
+-- row.
 update eec_workflow_run r
 set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
     current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
     result = case when x.keeps then r.result else x.result::json end, result_refs = case when x.keeps then r.result_refs else x.result_refs::jsonb end,
-    update_time = $14::timestamptz, end_time = x.end_time, compensation_status = x.compensation_status, close_reason = x.close_reason,
-    continued_to_run_id = x.continued_to_run_id, held = x.held
+    update_time = $14::timestamptz, end_time = x.end_time
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[], $16::text[], $17::text[], $18::uuid[], $19::bool[], $20::text[], $21::bool[])
+            $12::text[], $13::text[], $15::timestamptz[], $16::bool[])
      as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
-          end_time, compensation_status, close_reason, continued_to_run_id, held, was, keeps)
-where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status = x.was
+          end_time, keeps)
+where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status not in ('running', 'paused')
 returning r.run_id::text;
 
 -- name: insert_runs
 -- A reset run begins behind the transitions that it adopts ($3: how many).
 insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
-                              error_message, result, result_refs, update_time, end_time, compensation_status, close_reason, continued_to_run_id, held,
-                              version_id, format_version, engine_level, start_time)
+                              error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
 select x.tenant_id, x.run_id, x.known + 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step, x.has_errors, x.error_code,
-       x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.compensation_status, x.close_reason, x.continued_to_run_id,
-       x.held, x.version_id, x.format_version, x.engine_level, x.start_time
+       x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, x.start_time
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[], $16::text[], $17::text[], $18::uuid[], $19::bool[], $20::uuid[], $21::int[], $22::int[],
-            $23::timestamptz[])
+            $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[], $19::timestamptz[])
      as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
-          end_time, compensation_status, close_reason, continued_to_run_id, held, version_id, format_version, engine_level, start_time)
+          end_time, version_id, format_version, engine_level, start_time)
 on conflict (tenant_id, run_id) do nothing
 returning run_id::text;
+
+-- name: mark_runs
+-- What of a run changes seldom, and only for those of which it has changed.
+update eec_workflow_run r
+set compensation_status = x.compensation_status, close_reason = x.close_reason, continued_to_run_id = x.continued_to_run_id, held = x.held
+from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::uuid[], $6::bool[])
+     as x(tenant_id, run_id, compensation_status, close_reason, continued_to_run_id, held)
+where r.tenant_id = x.tenant_id and r.run_id = x.run_id;
 
 -- name: insert_transitions
 insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)

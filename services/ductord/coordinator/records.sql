@@ -78,8 +78,8 @@ from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::int[]
      as x(tenant_id, run_id, position, family_slug, step_ref, item_index, kind, block, number, action, status, attempt, source_attempt, source_run_id,
           error_code, error_message)
 on conflict (tenant_id, run_id, position) do update
-set status = excluded.status, attempt = excluded.attempt, error_code = excluded.error_code, error_message = excluded.error_message,
-    update_time = excluded.update_time;
+set status = excluded.status, attempt = excluded.attempt, source_attempt = excluded.source_attempt, error_code = excluded.error_code,
+    error_message = excluded.error_message, update_time = excluded.update_time;
 
 -- name: start_runs
 -- Runs that are born of runs, once each, since their ids are derived: the same version, input, subject and labels. A successor stands where its predecessor stood

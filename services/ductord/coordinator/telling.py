@@ -26,6 +26,7 @@ _WORDS: Final = {
     Outcome.REVOKED: "an attempt was revoked",
 }
 
+_WORTH_A_LINE: Final = frozenset({AttemptEnded, RunEnded, RunRedriven, HistoryLong, InverseEnded, CompensationEnded})
 _FORWARDED: Final = "forwarded"
 
 
@@ -53,6 +54,8 @@ def tell(committed: Iterable[Decided]) -> Told:
         if decided.loaded.inbox.controls:
             _controls(decided, told)
         for event in decided.decision.events:
+            if type(event) not in _WORTH_A_LINE:
+                continue
             match event:
                 case AttemptEnded(outcome=outcome) if outcome is not Outcome.SUCCEEDED:
                     _attempt(decided, event)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ductord.coordinator.cache import LARGE_BYTES, Cache
 from ductord.coordinator.commit import commit
-from ductord.coordinator.decided import Decided, unreported
+from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load, look
 from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.outputs import load_outputs, load_sources
@@ -118,12 +118,13 @@ async def _decide_and_commit(
             turns.decided(loaded.known.start.tenant_id, answer)
             if isinstance(answer, Missing):
                 missing.append((loaded, answer))
-            elif isinstance(answer, Decision) and not loaded.looked and unreported(loaded, answer.effects):
-                blind.append(loaded)  # it ends attempts of which it does not know whether a worker took them
-            elif isinstance(answer, Decision):
-                decided.append(Decided(loaded=loaded, decision=answer, traceparent=_traced(loaded, answer, begin_ns)))
-            else:
+            elif isinstance(answer, Exception):
                 failed.append((loaded, answer))
+            elif (entry := Decided(loaded=loaded, decision=answer)).unheard and not loaded.looked:
+                blind.append(loaded)  # it ends attempts of which it does not know whether a worker took them
+            else:
+                entry.traceparent = _traced(loaded, answer, begin_ns)
+                decided.append(entry)
         if missing:
             await _load_missing(connection, missing)
         await look(connection, blind)

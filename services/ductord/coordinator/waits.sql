@@ -14,7 +14,7 @@ from (
 select true
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) as x(tenant_id, run_id, step_ref, attempt)
 join eec_workflow_wait w on w.tenant_id = x.tenant_id and w.run_id = x.run_id and w.step_ref = x.step_ref and w.attempt = x.attempt
-order by w.tenant_id, w.run_id, w.step_ref, w.attempt, w.requirement
+order by w.tenant_id collate "C", w.run_id, w.step_ref collate "C", w.attempt, w.requirement collate "C"
 for update of w;
 
 -- name: receipts_of

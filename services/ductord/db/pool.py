@@ -120,9 +120,13 @@ async def _leave_what_cannot_write(connection: asyncpg.Connection) -> None:
 
 
 @asynccontextmanager
-async def tenant_transaction(pool: asyncpg.Pool, tenant_id: str) -> AsyncIterator[asyncpg.Connection]:
-    """A transaction in which row-level security shows the rows of `tenant_id` only (ruling N1)."""
-    async with pool.acquire() as connection, connection.transaction():
+async def tenant_transaction(
+    pool: asyncpg.Pool, tenant_id: str, *, one_moment: bool = False
+) -> AsyncIterator[asyncpg.Connection]:
+    """A transaction in which row-level security shows the rows of `tenant_id` only (ruling N1). `one_moment`: it only reads, and all of its statements see
+    the rows as they were at the first."""
+    isolation = "repeatable_read" if one_moment else None
+    async with pool.acquire() as connection, connection.transaction(isolation=isolation, readonly=one_moment):
         await connection.execute("select set_config('ductor.tenant_id', $1, true)", tenant_id)
         yield connection
 

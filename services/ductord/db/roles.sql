@@ -10,7 +10,7 @@ begin
         if not exists (select from pg_roles where rolname = 'ductor_' || r) then
             begin
                 execute format('create role %I login nosuperuser nocreatedb nocreaterole nobypassrls', 'ductor_' || r);
-            exception when duplicate_object then null;  -- two databases of one cluster migrated at the same moment
+            exception when duplicate_object or unique_violation then null;  -- two databases of one cluster migrated at the same moment
             end;
         end if;
     end loop;

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import asyncpg
+import msgspec
 from cachetools import LRUCache
 
 from ductord.model import manifest as manifests
@@ -21,6 +22,19 @@ Row = Mapping[str, Any]
 
 _CACHED_BYTES: Final = 16 << 20
 """How much manifest text the remembered manifests may have come from."""
+
+
+class Unreadable(Refusal):
+    """What is stored of a run cannot be read, so nothing can be judged of it (C9)."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__(
+            "UNAVAILABLE",
+            "SERVICE_UNAVAILABLE",
+            "what is stored of the run cannot be read, and it is set aside: GetRun shows the error, ResumeRun has the tick tried again",
+            metadata={"service": service},
+            retry_after_ms=1_000,
+        )
 
 
 class Versions:
@@ -48,12 +62,16 @@ class Versions:
         return manifest
 
     async def run(self, db: asyncpg.Connection, tenant_id: str, run_id: str, row: Row) -> tuple[Manifest, Run | None]:
-        """The run of a row that has its start's version id and its own columns, all null while no tick has taken it up. Raises as `manifest`."""
+        """The run of a row that has its start's version id and its own columns, all null while no tick has taken it up. Raises as
+        `manifest`, and `Unreadable`."""
         begun = row["record_version"] is not None
         if begun:
             self._refuse_newer(row)
         manifest = await self.manifest(db, tenant_id, row["version_id"])
-        return manifest, run_of(manifest, run_id, row) if begun else None
+        try:
+            return manifest, run_of(manifest, run_id, row) if begun else None
+        except msgspec.ValidationError as error:
+            raise Unreadable(self._service) from error
 
     def _refuse_newer(self, row: Row) -> None:
         if row["format_version"] > FORMAT_VERSION or row["engine_level"] > ENGINE_LEVEL:
@@ -67,7 +85,7 @@ class Versions:
 
 
 def run_of(manifest: Manifest, run_id: str, row: Row) -> Run:
-    """The run of a row."""
+    """The run of a row. Raises `msgspec.ValidationError`."""
     return stored.decode_run(
         manifest,
         run_id=run_id,

@@ -1,5 +1,7 @@
-"""Who and why (ruling C8): one row per publish, archive and deletion, in the transaction that does it. What it was done to is the family; the version
-is detail."""
+"""Who and why (ruling C8): one row per publish, archive and deletion, in the transaction that does it.
+
+What it was done to is the family; the version is detail.
+"""
 
 import asyncpg
 import msgspec

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from ductord.engine.doubt import unsaid
+from ductord.engine.doubt import may_have_acted, unsaid
 from ductord.engine.errors import EngineError
 from ductord.engine.graph import graph_of
 from ductord.model.enums import CompensationBlock, CompensationStatus, InverseStatus, Outcome, TaskKind
@@ -21,6 +21,7 @@ from ductord.model.events import (
     InverseRegistered,
     InversesHandedOver,
 )
+from ductord.model.ids import idempotency_key
 from ductord.model.manifest import InverseSpec, Manifest, Step
 from ductord.model.run import Inverse, Registered, Saga
 
@@ -70,6 +71,8 @@ def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
             inverse = _entry(saga, event.position, event.step_ref, InverseStatus.RUNNING)
             if event.attempt != inverse.attempt:
                 raise EngineError("ATTEMPT_OUT_OF_ORDER", f"{event.kind} of {event.step_ref}: attempt {event.attempt}")
+            if may_have_acted(event.outcome, event.fault, started=event.started):
+                inverse = replace(inverse, doubts=tuple(dict.fromkeys((*inverse.doubts, inverse.logical))))
             return _with(
                 saga,
                 event.position,
@@ -160,6 +163,15 @@ def actions_of(step: Step, block: CompensationBlock) -> tuple[InverseSpec, ...]:
             return step.compensation.final
         case _:
             assert_never(block)
+
+
+def keys_of(run_id: str, entry: Inverse) -> frozenset[str]:
+    """The idempotency keys under which the entry may have been done: that of its latest attempt, and those of which nobody knows."""
+    return frozenset(
+        idempotency_key(run_id, entry.step_ref, entry.item_index, logical, entry.kind)
+        for logical in (entry.logical, *entry.doubts)
+        if logical
+    )
 
 
 def action_of(manifest: Manifest, entry: Inverse) -> InverseSpec:

@@ -15,13 +15,13 @@ import msgspec
 from ductord.engine.decide import decide
 from ductord.engine.evolve import fold
 from ductord.engine.expressions import Programs, programs_for
+from ductord.engine.ledger import keys_of
 from ductord.engine.limits import Limits
 from ductord.model.control import Control
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer, SettleControl
-from ductord.model.enums import InverseStatus, Outcome, TaskKind, TimerKind, Verb
+from ductord.model.enums import InverseStatus, OperationStatus, Outcome, TaskKind, TimerKind, Verb
 from ductord.model.events import AttemptEnded, Event, InverseEnded, InverseRegistered, RunStopping
-from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.recording import AttemptLine, Recording, TransitionLine
 from ductord.model.run import Run
@@ -78,6 +78,14 @@ class _Stage:
         self._run: Run | None = None
         self._timers: dict[tuple[TimerKind, str, int], datetime] = {}
         self._settled: set[str] = set()
+        named = set[str]().union(*map(_named, recording.transitions))
+        self._hastening = {
+            known.control.request_id
+            for known in recording.controls
+            if known.control.verb is Verb.CANCEL
+            and known.status is OperationStatus.APPLIED
+            and known.control.request_id not in named
+        }
 
     def decide(self, line: TransitionLine) -> Difference | None:
         """Decide one transition again, and go on from it if it came out as recorded."""
@@ -111,7 +119,7 @@ class _Stage:
                 outputs=outputs,
                 controls=controls,
                 lates=tuple(self._lates(line)),
-                started=self._started(line.at) if timers or controls else frozenset(),
+                started=self._started(line),
                 origin=Origin(run=self._origin) if self._origin is not None and self._run is None else None,
                 points=self._points(controls),
                 source_outputs=sources,
@@ -134,13 +142,24 @@ class _Stage:
         """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them."""
         told: list[AttemptReport] = []
         for event in line.events:
-            if not isinstance(event, AttemptEnded):
+            if isinstance(event, AttemptEnded):
+                row = self._attempts.get((event.step_ref, event.kind, event.item_index, event.attempt))
+                if row is None:
+                    raise ReplayError(f"attempt {event.attempt} of {event.step_ref} is not in the recording")
+                outcome = event.outcome
+            elif isinstance(event, InverseRegistered) and event.late:
+                # A timer of the same tick overtook the report of a success.
+                row = self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt))
+                outcome = Outcome.SUCCEEDED
+            else:
                 continue
-            row = self._attempts.get((event.step_ref, event.kind, event.item_index, event.attempt))
-            if row is None:
-                raise ReplayError(f"attempt {event.attempt} of {event.step_ref} is not in the recording")
-            if row.outcome is event.outcome and row.report_time is not None and row.report_time <= line.at:
-                told.append(_report(row, row.outcome, row.report_time))
+            if (
+                row is not None
+                and row.outcome is outcome
+                and row.report_time is not None
+                and row.report_time <= line.at
+            ):
+                told.append(_report(row, outcome, row.report_time))
         yield from sorted(told, key=lambda r: (r.report_time, r.step_ref, r.item_index, r.kind, r.attempt))
 
     def _lates(self, line: TransitionLine) -> Iterator[LateSuccess]:
@@ -148,7 +167,9 @@ class _Stage:
         rows: list[AttemptLine | None] = []
         for event in line.events:
             if isinstance(event, InverseRegistered) and event.late:
-                rows.append(self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt)))
+                row = self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt))
+                if row is None or row.outcome is not Outcome.SUCCEEDED:
+                    rows.append(row)
             elif isinstance(event, InverseEnded) and event.status is InverseStatus.DONE and not event.request_id:
                 rows += self._undone_late(line, event)
         for row in rows:
@@ -165,43 +186,37 @@ class _Stage:
             )
 
     def _undone_late(self, line: TransitionLine, event: InverseEnded) -> list[AttemptLine]:
-        """The late success behind the end of an entry, unless an attempt's report is behind it: it shows the key of the entry's logical attempt."""
+        """The late success behind the end of an entry, unless an attempt's report is behind it: it shows a key of the entry."""
         reported = (e for e in line.events if isinstance(e, AttemptEnded) and e.outcome is Outcome.SUCCEEDED)
         if self._run is None or any(e.position == event.position for e in reported):
             return []
-        entry = self._run.saga.plan[event.position]
-        key = idempotency_key(self._start.run_id, entry.step_ref, entry.item_index, entry.logical, entry.kind)
-        known = (a for a in self._attempts.values() if a.idempotency_key == key and a.late_time is not None)
+        keys = keys_of(self._start.run_id, self._run.saga.plan[event.position])
+        known = (a for a in self._attempts.values() if a.idempotency_key in keys and a.late_time is not None)
         return [a for a in known if a.late_time is not None and a.late_time <= line.at]
 
     def _controls(self, line: TransitionLine) -> Iterator[Control]:
         """The controls that the tick was told of and that changed something: which its events name, and the continuation that waits for the run's end."""
-        named = {getattr(event, "request_id", "") for event in line.events}
-        for stop in (e.stop for e in line.events if isinstance(e, RunStopping)):
-            named |= {stop.request_id, stop.continuation.request_id if stop.continuation is not None else ""}
-        if self._run is not None and self._run.stop is not None and self._run.stop.continuation is not None:
-            named.add(self._run.stop.continuation.request_id)
-        stopping = self._run is not None and self._run.stop is not None and not self._run.status.terminal
-        hastened = stopping and any(isinstance(event, RunStopping) for event in line.events)
+        named = _named(line)
+        stop = self._run.stop if self._run is not None and not self._run.status.terminal else None
+        if stop is not None and stop.continuation is not None:
+            named.add(stop.continuation.request_id)
+        hastened = stop is not None and any(isinstance(event, RunStopping) for event in line.events)
         for known in self._recording.controls:
-            control = known.control
+            name = known.control.request_id
             # A cancel that hastens a stop leaves the stop its name (G8).
-            nameless = hastened and control.verb is Verb.CANCEL and known.settle_time == line.at
-            if control.request_id not in self._settled and (control.request_id in named or nameless):
-                yield control
+            nameless = hastened and name in self._hastening and known.settle_time == line.at
+            if name not in self._settled and (name in named or nameless):
+                yield known.control
 
     def _due(self, at: datetime) -> Iterator[TimerDue]:
         for (kind, ref, item), due in sorted(self._timers.items(), key=lambda timer: (timer[1], timer[0])):
             if due <= at:
                 yield TimerDue(kind=kind, step_ref=ref, item_index=item, due_time=due)
 
-    def _started(self, at: datetime) -> frozenset[str]:
-        """Steps whose open attempt a worker had taken by then."""
-        if self._run is None:
-            return frozenset()
-        nodes = zip(self._manifest.steps, self._run.nodes, strict=True)
-        latest = (self._attempts.get((step.ref, TaskKind.STEP, -1, node.attempt)) for step, node in nodes)
-        return frozenset(a.step_ref for a in latest if a is not None and a.start_time and a.start_time <= at)
+    def _started(self, line: TransitionLine) -> frozenset[str]:
+        """Steps whose open attempt a worker had taken, as far as the tick ended it without a report: its events say so."""
+        ends = (event for event in line.events if isinstance(event, AttemptEnded) and event.kind is TaskKind.STEP)
+        return frozenset(event.step_ref for event in ends if event.started)
 
     def _points(self, controls: tuple[Control, ...]) -> dict[str, Run]:
         seq = self._run.seq if self._run is not None else 0
@@ -268,6 +283,14 @@ def _report(row: AttemptLine, outcome: Outcome, report_time: datetime) -> Attemp
         non_retryable=row.non_retryable,
         retry_after_ms=row.retry_after_ms,
     )
+
+
+def _named(line: TransitionLine) -> set[str]:
+    """The controls that the events of a transition name."""
+    named = {getattr(event, "request_id", "") for event in line.events}
+    for stop in (event.stop for event in line.events if isinstance(event, RunStopping)):
+        named |= {stop.request_id, stop.continuation.request_id if stop.continuation is not None else ""}
+    return named
 
 
 def _key(report: AttemptReport) -> _Key:

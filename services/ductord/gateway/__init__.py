@@ -7,8 +7,7 @@
 | `rest`       | the REST door                                                                                     |
 | `connect`    | the Connect and gRPC-Web door; `codecs` is its JSON                                               |
 | `routing`    | paths of the `google.api.http` annotations                                                        |
-| `reading`    | JSON and query parameters (`query`) to messages; `scalars`, `vocabulary`: their words             |
-| `writing`    | messages to JSON                                                                                  |
+| `reading`    | JSON and query parameters (`query`) to messages; `scalars`: the single values                     |
 | `faults`     | what is wrong with a request                                                                      |
 | `statuses`   | `google.rpc.Status` as each door shows it                                                         |
 | `exchange`   | one request: ids, headers that travel, deadline                                                   |

@@ -14,10 +14,10 @@ from ductord.gateway.exchange import current
 from ductord.gateway.faults import Reading, malformed
 from ductord.gateway.reading import Asked, Reader
 from ductord.gateway.statuses import Told
-from ductord.gateway.vocabulary import Dialect
-from ductord.gateway.writing import Writer
 from ductord.model.errors import Refusal
 from ductord.rpc import errors
+from ductord.rpc.vocabulary import Dialect
+from ductord.rpc.writing import Writer
 
 _log: Final = logging.getLogger("ductor.gateway")
 

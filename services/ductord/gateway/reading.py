@@ -25,10 +25,10 @@ from ductord.gateway.faults import (
     named,
 )
 from ductord.gateway.scalars import Read, ReadText, scalar, wrong
-from ductord.gateway.vocabulary import MASK, STRUCT, TIME, TWIN, VALUE, Dialect, EnumWords, twin_of
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
 from ductord.rpc.errors import of_payload
+from ductord.rpc.vocabulary import MASK, STRUCT, TIME, TWIN, VALUE, Dialect, EnumWords, twin_of
 
 MAX_HINTS: Final = 10
 

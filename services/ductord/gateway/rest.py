@@ -20,10 +20,10 @@ from ductord.gateway.query import read_query
 from ductord.gateway.reading import Asked, Reader
 from ductord.gateway.routing import Match, Route, Routes
 from ductord.gateway.statuses import as_rest, in_callers_words, items_in_callers_words, name_of, reason_of
-from ductord.gateway.vocabulary import Dialect
-from ductord.gateway.writing import Writer
 from ductord.model.errors import Refusal
 from ductord.rpc import errors
+from ductord.rpc.vocabulary import Dialect
+from ductord.rpc.writing import Writer
 
 _JSON: Final = frozenset({b"", b"application/json", b"application/x-www-form-urlencoded"})
 """Content types that are read as JSON. The last is what `curl -d` says when it is told nothing; no form is ever read."""

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.descriptor import FieldDescriptor as Kind
 
 from ductord.gateway.faults import NOTHING, Reading
-from ductord.gateway.vocabulary import MASK, Dialect, EnumWords, read_mask, read_time
+from ductord.rpc.vocabulary import MASK, Dialect, EnumWords, read_mask, read_time
 
 Read = Callable[[bytes, str, Reading], Any]
 """`read(text, path, reading)`: the value, or `NOTHING` and a fault more."""

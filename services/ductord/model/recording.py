@@ -103,7 +103,8 @@ Line = RunLine | TransitionLine | AttemptLine | ControlLine | SignalLine | Recei
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """A recording put together. `transitions` are in order of `seq`, `signals` and `receipts` as they came."""
+    """A recording put together. `transitions` are in order of `seq`, `controls` in the order in which they were accepted, in which ticks are told of them,
+    `signals` and `receipts` as they came."""
 
     run: RunLine
     transitions: tuple[TransitionLine, ...] = ()
@@ -150,11 +151,12 @@ def decode(text: str | bytes) -> Recording:
     if any(isinstance(line, RunLine) for line in lines[1:]):
         raise msgspec.ValidationError("a recording is about one run")
     transitions = [line for line in lines if isinstance(line, TransitionLine)]
+    controls = [line for line in lines if isinstance(line, ControlLine)]
     return Recording(
         run=run,
         transitions=tuple(sorted(transitions, key=lambda line: line.seq)),
         attempts=tuple(line for line in lines if isinstance(line, AttemptLine)),
-        controls=tuple(line for line in lines if isinstance(line, ControlLine)),
+        controls=tuple(sorted(controls, key=lambda line: line.control.create_time)),
         signals=tuple(sorted((line for line in lines if isinstance(line, SignalLine)), key=_said)),
         receipts=tuple(sorted((line for line in lines if isinstance(line, ReceiptLine)), key=_received)),
         sources=tuple(line for line in lines if isinstance(line, SourceLine)),

@@ -91,12 +91,10 @@ class Node(_Value, frozen=True, kw_only=True):
     `attempt`: number of the latest attempt (0: none yet), ever growing. `failures`: reported failures and time-outs that spent the retry
     budget (A1, A4). `losses`: attempts lost, `returned`: attempts that came back undone (A4). `logical`: number of the logical attempt, part of the
     idempotency key; it grows after a reported failure, a reset or a redrive only (A6). `due_time`: set while a back-off holds the next attempt.
-    `first_time`: first dispatch
-    (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with no success since: their
-    effects may
-    exist (C7). `doubts`: such ones of before a reset of the node or a redrive.
-    `paused`: an operator holds the node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what
-    an operator put in the place of the definition's.
+    `first_time`: first dispatch (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with
+    no success since: their effects may exist (C7). `doubts`: such ones of before a reset of the node or a redrive. `paused`: an operator holds the
+    node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of
+    the definition's.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -123,8 +121,7 @@ class Node(_Value, frozen=True, kw_only=True):
 
 
 class Continuation(_Value, frozen=True, kw_only=True):
-    """A continue-as-new that was accepted (ruling C6). `request_id`: its control, which stays pending until the run closes and whose body has the
-    seed;
+    """A continue-as-new that was accepted (ruling C6). `request_id`: its control, which stays pending until the run closes and whose body has the seed;
     empty when the history's length asked for it."""
 
     new_run_id: str
@@ -159,10 +156,8 @@ class CheckpointState(_Value, frozen=True, kw_only=True):
 
 
 class Registered(_Value, frozen=True, kw_only=True):
-    """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one
-    that was
-    continued as this one; 0: nobody knows whether it acted, there). `logical`: which logical attempt it was, so that two reports of one effect
-    register once.
+    """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one that was
+    continued as this one; 0: nobody knows whether it acted, there). `logical`: which logical attempt it was, so that two reports of one effect register once.
     `spent`: its inverses are in the plan.
     """
 
@@ -177,10 +172,9 @@ class Registered(_Value, frozen=True, kw_only=True):
 class Inverse(_Value, frozen=True, kw_only=True):
     """One entry of the compensation ledger: an inverse or final action that is owed, or was. Its place in `Saga.plan` is its position.
 
-    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt
-    that an
-    inverse undoes. The counters mean what they mean on a node. `unknown`: the latest attempt ended without a word of its own, so the next has its key
-    (A6).
+    `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt that an
+    inverse undoes. The counters mean what they mean on a node. `unknown`: the latest attempt ended without a word of its own, so the next has its key (A6).
+    `doubts`: the logical attempts of it under which a worker was at work and ended without a word: they may have done it all the same.
     """
 
     step_ref: str
@@ -198,6 +192,7 @@ class Inverse(_Value, frozen=True, kw_only=True):
     returned: int = 0
     logical: int = 0
     unknown: bool = False
+    doubts: tuple[int, ...] = ()
     due_time: datetime | None = None
     fault: Fault | None = None
 
@@ -217,10 +212,8 @@ class Run(_Value, frozen=True, kw_only=True):
     """State of one run. `nodes` and `checkpoints` follow the manifest's order; `edges` holds one `EdgeState` character per manifest edge.
 
     `open_nodes` counts the nodes that are not terminal: the run closes when it is zero (G8).
-    `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `saga`: its compensation, which moves
-    on
-    after the end. `close_reason`, `continued_to_run_id`: of a run that was continued as new. `moves`: how many attempts and node ends its history
-    has, the
+    `fault` is the run's error once it failed; `output_fault` an output expression that did not evaluate (G8). `saga`: its compensation, which moves on
+    after the end. `close_reason`, `continued_to_run_id`: of a run that was continued as new. `moves`: how many attempts and node ends its history has, the
     length that the tiers of C6 count; `warned`: the soft tier was told.
     """
 
@@ -247,7 +240,12 @@ class Run(_Value, frozen=True, kw_only=True):
     @property
     def held(self) -> bool:
         """True while an operator holds the run or one of its nodes: it may then have nothing to wait for but a control."""
-        return self.status is RunStatus.PAUSED or any(node.paused and not node.status.terminal for node in self.nodes)
+        if self.status is RunStatus.PAUSED:
+            return True
+        for node in self.nodes:  # noqa: SIM110  # asked at every tick: a generator would take three times as long
+            if node.paused and not node.status.terminal:
+                return True
+        return False
 
 
 class RunStart(_Value, frozen=True, kw_only=True):

@@ -47,6 +47,17 @@ def nodes_of(text: str | None) -> Mapping[str, Node]:
     return {} if text is None else stored.decode_nodes(text)
 
 
+def _read(row: asyncpg.Record) -> tuple[RunState, Mapping[str, Node]]:
+    """The state and the nodes of a run; nothing of one that cannot be read, which is set aside and has to be seen all the same (C9)."""
+    try:
+        state = RunState() if row["run_state"] is None else stored.decode_state(row["run_state"])
+        return state, nodes_of(row["node_states"])
+    except msgspec.ValidationError:
+        if row["since"] is None:
+            raise
+        return RunState(), {}
+
+
 async def get_run(
     db: asyncpg.Connection, outlines: Outlines, tenant_id: str, run_id: str, payload_format: int, max_bytes: int
 ) -> run_pb2.RunDetail:
@@ -55,8 +66,7 @@ async def get_run(
     if row is None:
         raise run_not_found()
     outline = await outlines.outline(db, tenant_id, row["version_id"])
-    state = RunState() if row["run_state"] is None else stored.decode_state(row["run_state"])
-    nodes = nodes_of(row["node_states"])
+    state, nodes = _read(row)
     detail = run_pb2.RunDetail(
         summary=summary(row),
         error=fault_message(state.fault or state.output_fault),

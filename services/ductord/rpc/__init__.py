@@ -12,6 +12,8 @@
 | `reasons`    | the code of every `ErrorReason`                                                                           |
 | `hygiene`    | NUL in request strings (L6)                                                                               |
 | `payloads`   | Struct/Value ↔ JSON, a field and its `_json` twin (L5, L6, L7)                                            |
+| `vocabulary` | how the contract is spelt in JSON: the dialects of the REST and Connect doors                             |
+| `writing`    | messages as JSON in one of these dialects                                                                 |
 | `paging`     | `page_size`, `page_token` bound to tenant and filter                                                      |
 | `words`      | stored words as the contract's enums                                                                      |
 | `runs`       | rows of runs and attempts as the contract's messages; `run_id_of`                                         |

@@ -6,8 +6,10 @@ import msgspec
 
 from ductord.rpc.errors import field_invalid
 
-MAX_REASON_BYTES: Final = 4 << 10
-"""Of a reason, a comment: what a person writes for the audit trail."""
+MAX_REASON: Final = 1_000
+"""Characters of a reason (C8)."""
+MAX_COMMENT_BYTES: Final = 4 << 10
+"""Of a comment: what a person says to a step."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,4 +24,11 @@ def bounded(field: str, text: str, limit: int) -> str:
     size = len(text.encode())
     if size > limit:
         raise field_invalid(field, f"is {size:,} bytes, the limit is {limit:,}")
+    return text
+
+
+def reasoned(field: str, text: str) -> str:
+    """`text`, if it is no longer than a reason may be. Raises FIELD_INVALID."""
+    if len(text) > MAX_REASON:
+        raise field_invalid(field, f"has {len(text):,} characters, the limit is {MAX_REASON:,}")
     return text

@@ -10,12 +10,13 @@ from google.protobuf.message import Message
 from ductor.workflow.v1 import control_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.db.ids import new_id
+from ductord.engine.compile import MAX_STEPS
 from ductord.model.control import ControlBody
 from ductord.model.enums import Resolution, Verb
 from ductord.model.errors import Refusal
 from ductord.model.ids import derived
 from ductord.model.jsonvalue import JSON
-from ductord.rpc.bounds import MAX_REASON_BYTES, Limits, bounded
+from ductord.rpc.bounds import Limits, bounded, reasoned
 from ductord.rpc.errors import field_invalid, field_required, refused
 from ductord.rpc.payloads import payload_of
 from ductord.rpc.runs import run_id_of
@@ -63,7 +64,7 @@ def named(request: Message, limits: Limits, run_field: str = "run_id") -> Named:
         if not step_ref:
             raise field_required("step_ref")
     bounded("request_id", fields.request_id, limits.key_bytes)
-    bounded("reason", fields.reason, MAX_REASON_BYTES)
+    reasoned("reason", fields.reason)
     return Named(run_id=run_id, request_id=fields.request_id or new_id(), step_ref=step_ref, reason=fields.reason)
 
 
@@ -129,6 +130,7 @@ def reset(
 
 
 def _overrides(request: api.ResetRunRequest | api.PreviewResetRequest, limits: Limits) -> dict[str, Any]:
+    _no_more_than_steps(request, "step_input_overrides")
     overrides: dict[str, Any] = {}
     for index, override in enumerate(request.step_input_overrides):
         place = f"step_input_overrides[{index}]"
@@ -144,15 +146,26 @@ def _overrides(request: api.ResetRunRequest | api.PreviewResetRequest, limits: L
 
 
 def _preserved(request: api.ResetRunRequest | api.PreviewResetRequest) -> tuple[str, ...]:
-    refs = list(request.preserve_step_refs)
-    for index, ref in enumerate(refs):
+    _no_more_than_steps(request, "preserve_step_refs")
+    overridden = {override.step_ref for override in request.step_input_overrides}
+    refs: set[str] = set()
+    for index, ref in enumerate(request.preserve_step_refs):
         if not ref:
             raise field_required(f"preserve_step_refs[{index}]")
-        if ref in refs[:index]:
+        if ref in refs:
             raise _duplicate(f"preserve_step_refs[{index}]")
-        if any(override.step_ref == ref for override in request.step_input_overrides):
+        if ref in overridden:
             raise field_invalid(f"preserve_step_refs[{index}]", "names a step that does not run and so takes no input")
+        refs.add(ref)
     return tuple(sorted(refs))
+
+
+def _no_more_than_steps(request: api.ResetRunRequest | api.PreviewResetRequest, field: str) -> None:
+    """No definition has more steps. Raises BATCH_TOO_LARGE."""
+    count = len(getattr(request, field))
+    if count > MAX_STEPS:
+        message = f"{field} has {count:,} entries, the limit is {MAX_STEPS}"
+        raise refused("BATCH_TOO_LARGE", message, field=field, limit=MAX_STEPS)
 
 
 def _object(message: Message, field: str, root: str, max_bytes: int) -> dict[str, JSON] | None:

@@ -23,7 +23,7 @@ from ductord.rpc.errors import refused
 from ductord.rpc.reasons import CODES
 from ductord.rpc.runs import run_not_found
 from ductord.run_control.asked import Ask
-from ductord.run_control.runs import Found, Versions, found, known_step
+from ductord.run_control.runs import Found, Versions, expect_readable, found, known_step
 
 MAX_PENDING: Final = 100
 """Controls of one run that no tick has judged."""
@@ -92,8 +92,11 @@ def check(found: Found, ask: Ask) -> None:
     """Raise what keeps the control from a run as it stands (the table control × status is `admission`'s)."""
     for ref in {ask.step_ref, *ask.body.overrides, *ask.body.preserve} - {""}:
         known_step(found.manifest, ref)
+    if wakes_only(found, ask):
+        return
+    expect_readable(found)
     rejection = admission.refusal(found.manifest, found.run, _control(ask, found.now))
-    if rejection is not None and not wakes_only(found, ask):
+    if rejection is not None:
         raise refusal_of(rejection)
 
 

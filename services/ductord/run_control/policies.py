@@ -99,10 +99,9 @@ def _in_range(field: str, values: Mapping[str, Any]) -> None:
 
 def _told(message: str) -> str:
     """Pydantic's words, to go on after the field's name."""
-    return (
-        message.replace("Input should be", "is", 1).replace("String should match", "matches", 1)[:1].lower()
-        + (message.replace("Input should be", "is", 1).replace("String should match", "matches", 1)[1:])
-    )
+    for subject in ("Input", "String", "List"):
+        message = message.removeprefix(f"{subject} should ")
+    return f"must {message.removesuffix(' after validation')}"
 
 
 def _sorted(names: Any) -> tuple[str, ...]:

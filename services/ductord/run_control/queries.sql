@@ -23,13 +23,15 @@ select pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to('ductor.inten
 select s.version_id::text, r.status, r.record_version, r.format_version, r.engine_level, r.node_states::text, r.edge_states, r.run_state::text, r.has_errors,
        r.start_time, r.end_time, q.run_id is not null as quarantined, eec_now() as now,
        i.verb as known_verb, i.body_hash as known_hash, i.status as known_status, i.create_time as known_time, i.result::text as known_result,
-       (select count(*) from eec_workflow_intent p where p.tenant_id = $1 and p.run_id = $2 and p.status = 'pending')::int as pending,
-       (select p.request_id from eec_workflow_intent p where p.tenant_id = $1 and p.run_id = $2 and p.status = 'pending' and p.verb = 'continue_as_new'
-        order by p.create_time, p.request_id limit 1) as continuing
+       p.pending, p.continuing
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 left join eec_workflow_quarantine q on q.tenant_id = s.tenant_id and q.run_id = s.run_id
 left join eec_workflow_intent i on i.tenant_id = s.tenant_id and i.run_id = s.run_id and i.request_id = $3
+cross join lateral (
+    select count(*)::int as pending, (array_agg(o.request_id order by o.create_time, o.request_id) filter (where o.verb = 'continue_as_new'))[1] as continuing
+    from eec_workflow_intent o where o.tenant_id = $1 and o.run_id = $2 and o.status = 'pending'
+) p
 where s.tenant_id = $1 and s.run_id = $2;
 
 -- name: load_intent
@@ -108,10 +110,11 @@ order by a.create_time, a.step_ref, a.item_index, a.kind, a.attempt;
 select seq, at, events::text from eec_workflow_transition where tenant_id = $1 and run_id = $2 and seq > $3 and seq <= $4 order by seq;
 
 -- name: load_redrive
--- What a redrive that was applied did to the nodes: the event that names it, in a transition made since it was asked for.
+-- What a redrive that was applied did to the nodes: the event that names it. The clock of a tick is read when it claims, so its time may be a moment before that of
+-- a control that it found when it loaded.
 select t.events::text
 from eec_workflow_transition t
-where t.tenant_id = $1 and t.run_id = $2 and t.at >= $4
+where t.tenant_id = $1 and t.run_id = $2 and t.at >= $4::timestamptz - interval '10 minutes'
   and exists (select from json_array_elements(t.events) e where e ->> 'type' = 'run_redriven' and e ->> 'request_id' = $3)
 order by t.seq limit 1;
 

@@ -16,7 +16,7 @@ from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as rpc
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
-from ductord.db.pool import OnRetry, open_pool, retrying, tenant_transaction
+from ductord.db.pool import PROBES, OnRetry, open_pool, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.db.waits import Waits
 from ductord.model.control import ControlBody
@@ -39,6 +39,8 @@ from ductord.run_control.runs import Versions, find, known_step
 from ductord.run_control.snapshots import get_snapshot
 from ductord.run_control.successors import refuse_large_context, successor_of
 
+_PLANS: Final = {**PROBES, "plan_cache_mode": "force_custom_plan"}
+"""Probes, but planned for each call: calls are few, and a plan made while hardly anything was pending walks through the pending controls of all runs."""
 _log = logging.getLogger("ductor.run_control")
 _q: Final = Queries("ductord.run_control")
 
@@ -104,8 +106,9 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
         """End it and go on as a successor (C6)."""
         name = asked.named(request, self._limits)
         ask = asked.ask(Verb.CONTINUE_AS_NEW, name, asked.continued(request, name))
-        async with self._looking() as (db, tenant_id):
-            await refuse_large_context(db, tenant_id, ask.run_id, ask.body.seed)
+        if ask.body.seed:
+            async with self._looking() as (db, tenant_id):
+                await refuse_large_context(db, tenant_id, ask.run_id, ask.body.seed)
         accepted = await self._accept(ask)
         return api.ContinueAsNewRunResponse(**_answer(ask, accepted), new_run_id=successor_of(ask, accepted))
 
@@ -184,7 +187,7 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
     async def GetRunSnapshot(self, request: api.GetRunSnapshotRequest, context: Any) -> api.GetRunSnapshotResponse:  # noqa: N802
         """Everything about where the run stands."""
         run_id = run_id_of(request.run_id)
-        async with self._looking() as (db, tenant_id):
+        async with self._looking(one_moment=True) as (db, tenant_id):
             data, now = await get_snapshot(
                 db, self._versions, tenant_id, run_id, request.payload_format, self._max_bytes
             )
@@ -244,10 +247,10 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
         return accepted
 
     @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
+    async def _looking(self, *, one_moment: bool = False) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
         """The caller's tenant's rows, and who that is."""
         tenant_id = caller().tenant
-        async with tenant_transaction(self._pool, tenant_id) as db:
+        async with tenant_transaction(self._pool, tenant_id, one_moment=one_moment) as db:
             yield db, tenant_id
 
 
@@ -265,7 +268,7 @@ async def start(scope: Scope) -> None:
     settings = scope.settings
     scope.translate(refusal_of)
     options = settings.pool("run_control")
-    pool = await patient(lambda: open_pool(**options), settings.database_start_wait_ms)
+    pool = await patient(lambda: open_pool(**options, settings=_PLANS), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
     waits = Waits(settled_operations(pool))

@@ -25,7 +25,7 @@ from ductord.rpc.runs import (
 from ductord.rpc.words import EDGE_STATE, NODE_STATUS, RUN_STATUS, SKIP_REASON
 from ductord.run_control.fitted import Fitted
 from ductord.run_control.operations import operation
-from ductord.run_control.runs import Versions, found
+from ductord.run_control.runs import Versions, expect_readable, found
 
 MAX_ATTEMPTS: Final = 1_000
 MAX_OPERATIONS: Final = 100
@@ -43,6 +43,7 @@ async def get_snapshot(
     if row is None:
         raise run_not_found()
     look = await found(db, versions, tenant_id, run_id, row)
+    expect_readable(look)
     manifest, run = look.manifest, look.run
     shown = Fitted(
         control_pb2.RunSnapshot(

@@ -15,12 +15,8 @@ from ductord.run_control.intents import Accepted
 _q: Final = Queries("ductord.run_control")
 
 
-async def refuse_large_context(
-    db: asyncpg.Connection, tenant_id: str, run_id: str, seed: Mapping[str, Any] | None
-) -> None:
+async def refuse_large_context(db: asyncpg.Connection, tenant_id: str, run_id: str, seed: Mapping[str, Any]) -> None:
     """Raise `PayloadInvalid` when the seed, laid over the context of the run, makes too large a context (L7). The context of a run never changes."""
-    if not seed:
-        return
     row = await db.fetchrow(_q["context_size"], tenant_id, run_id)
     if row is None or row["bytes"] + len(dumps(dict(seed)).encode()) <= CONTEXT_MAX_BYTES:
         return

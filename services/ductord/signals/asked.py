@@ -10,7 +10,7 @@ import orjson
 from ductor.workflow.v1 import workflow_signal_service_pb2 as api
 from ductord.db.ids import new_id
 from ductord.model.enums import SignalVerb
-from ductord.rpc.bounds import MAX_REASON_BYTES, Limits, bounded
+from ductord.rpc.bounds import MAX_COMMENT_BYTES, Limits, bounded
 from ductord.rpc.errors import field_invalid, field_required
 from ductord.rpc.payloads import Payload, payload_of
 from ductord.rpc.runs import run_id_of
@@ -83,7 +83,7 @@ def _word(
         raise field_required("step_ref")
     name = bounded(in_whose_name, getattr(request, in_whose_name), limits.key_bytes)
     bounded("request_id", request.request_id, limits.key_bytes)
-    bounded("comment", request.comment, MAX_REASON_BYTES)
+    bounded("comment", request.comment, MAX_COMMENT_BYTES)
     payload = payload_of(request, "payload", max_bytes=limits.payload_bytes) or _NOTHING
     said = [verb.value, request.step_ref, name, request.comment, status, payload.value]
     return Word(

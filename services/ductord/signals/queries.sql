@@ -64,7 +64,7 @@ open as (
     from eec_workflow_wait w
     where w.tenant_id = $1 and w.event_name = $2 and w.correlation_key = any(array[$3::text, '']) and (w.any_key or w.correlation_key = $3)
       and w.close_time is null and not exists (select from known)
-    order by w.run_id, w.step_ref, w.attempt, w.requirement
+    order by w.run_id, w.step_ref collate "C", w.attempt, w.requirement collate "C"
     for share
 )
 select eec_now() as now, k.publish_time, k.matched, o.run_id::text, o.step_ref, o.attempt, o.requirement, o.filter

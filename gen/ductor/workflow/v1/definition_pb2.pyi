@@ -279,7 +279,7 @@ class _CompensationFailurePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrap
     COMPENSATION_FAILURE_POLICY_UNSPECIFIED: _CompensationFailurePolicy.ValueType  # 0
     """Nothing was chosen, which means COMPENSATION_FAILURE_POLICY_MANUAL_REPAIR."""
     COMPENSATION_FAILURE_POLICY_MANUAL_REPAIR: _CompensationFailurePolicy.ValueType  # 1
-    """The compensation stops and waits for a person."""
+    """The action waits for a person; the others run all the same, and the compensation ends as manual_repair."""
     COMPENSATION_FAILURE_POLICY_FAIL_COMPENSATION: _CompensationFailurePolicy.ValueType  # 2
     """The compensation ends as failed."""
     COMPENSATION_FAILURE_POLICY_IGNORE_WITH_AUDIT: _CompensationFailurePolicy.ValueType  # 3
@@ -291,7 +291,7 @@ class CompensationFailurePolicy(_CompensationFailurePolicy, metaclass=_Compensat
 COMPENSATION_FAILURE_POLICY_UNSPECIFIED: CompensationFailurePolicy.ValueType  # 0
 """Nothing was chosen, which means COMPENSATION_FAILURE_POLICY_MANUAL_REPAIR."""
 COMPENSATION_FAILURE_POLICY_MANUAL_REPAIR: CompensationFailurePolicy.ValueType  # 1
-"""The compensation stops and waits for a person."""
+"""The action waits for a person; the others run all the same, and the compensation ends as manual_repair."""
 COMPENSATION_FAILURE_POLICY_FAIL_COMPENSATION: CompensationFailurePolicy.ValueType  # 2
 """The compensation ends as failed."""
 COMPENSATION_FAILURE_POLICY_IGNORE_WITH_AUDIT: CompensationFailurePolicy.ValueType  # 3

@@ -20,8 +20,7 @@ create table eec_workflow_intent (
     result          jsonb not null default '{}',
     primary key (tenant_id, run_id, request_id)
 );
-create index eec_workflow_intent_pending on eec_workflow_intent (tenant_id, run_id) where status = 'pending';
-create index eec_workflow_intent_waiting on eec_workflow_intent (create_time) where status = 'pending';  -- for the net under lost wake-ups
+create index eec_workflow_intent_pending on eec_workflow_intent (tenant_id, run_id) where status = 'pending';  -- few: the net reads all of it
 
 -- The compensation ledger: inverse and final actions that are owed, or were (ruling C7). A projection of the run's state, for questions over runs.
 create table eec_workflow_compensation (
@@ -74,10 +73,8 @@ create index eec_workflow_run_start_reset on eec_workflow_run_start (tenant_id, 
 alter table eec_workflow_step_attempt
     add column held_due_time        timestamptz,
     add column late_judged_time     timestamptz;
-create index eec_workflow_step_attempt_late on eec_workflow_step_attempt (tenant_id, run_id)
+create index eec_workflow_step_attempt_late on eec_workflow_step_attempt (tenant_id, run_id)  -- few: the net reads all of it
     where stale_outcome = 'succeeded' and late_judged_time is null and outcome is distinct from 'succeeded';
-create index eec_workflow_step_attempt_late_waiting on eec_workflow_step_attempt (stale_time)
-    where stale_outcome = 'succeeded' and late_judged_time is null and outcome is distinct from 'succeeded';    -- for the net under lost wake-ups
 
 -- The audit trail can be read by tenant, by what was done and by whom.
 alter table eec_workflow_audit add column outcome text not null default '';

@@ -9,10 +9,10 @@ from typing import Final, assert_never
 
 from ductord.engine import attempts, faults, retry
 from ductord.engine.expressions import ExpressionError
-from ductord.engine.ledger import action_of, verdict
+from ductord.engine.ledger import action_of, keys_of, verdict
 from ductord.engine.saga import arguments, planning
 from ductord.engine.tick import Tick
-from ductord.model.effects import QueueTask, RecordInverse
+from ductord.model.effects import QueueTask, RecordAudit, RecordInverse
 from ductord.model.enums import FailurePolicy, InverseStatus, Outcome, TaskKind
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import (
@@ -70,15 +70,27 @@ def judge(tick: Tick, report: AttemptReport) -> None:
 
 
 def undone_late(tick: Tick, success: LateSuccess) -> None:
-    """An inverse succeeded though its attempt had been given up: its entry is done. The attempt after it, which shows the same key, is called off."""
+    """An inverse succeeded though its attempt had been given up: its entry is done. An attempt after it is called off: it would
+    do the same, under the same key or, where one in between failed, once more under a new one."""
     for position, entry in enumerate(tick.work.run.saga.plan):
-        if not _kin(entry, success) or entry.status is InverseStatus.DONE or not entry.logical:
+        if not _kin(entry, success) or success.idempotency_key not in keys_of(tick.run_id, entry):
             continue
-        key = idempotency_key(tick.run_id, entry.step_ref, entry.item_index, entry.logical, entry.kind)
-        if key == success.idempotency_key:
+        if entry.status is InverseStatus.DONE:
+            _tell_twice(tick, position, success)
+        else:
             if entry.status is InverseStatus.RUNNING:
                 _close(tick, position, _called_off(entry, tick.now))
             _settle(tick, position, InverseStatus.DONE)
+
+
+def _tell_twice(tick: Tick, position: int, success: LateSuccess) -> None:
+    """The entry is done already: under this key, which is the same effect; or under a later one, since an attempt in between failed, and then the action
+    has acted twice. That cannot be taken back; somebody shall at least see it."""
+    entry = tick.work.run.saga.plan[position]
+    key = idempotency_key(tick.run_id, entry.step_ref, entry.item_index, entry.logical, entry.kind)
+    if success.idempotency_key != key:
+        message = f"attempt {success.attempt} of {entry.kind} of {entry.step_ref} succeeded after all, beside attempt {entry.attempt}"
+        tick.do(RecordAudit(key=f"done_twice:{position}:{success.attempt}", action="done_twice", message=message))
 
 
 def _called_off(entry: Inverse, at: datetime) -> AttemptReport:

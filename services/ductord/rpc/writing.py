@@ -11,7 +11,7 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from ductord.gateway.vocabulary import MASK, STRUCT, TIME, VALUE, Dialect, EnumWords, payload_of, write_mask, write_time
+from ductord.rpc.vocabulary import MASK, STRUCT, TIME, VALUE, Dialect, EnumWords, payload_of, write_mask, write_time
 
 Write = Callable[[Any], Any]
 
