@@ -47,7 +47,7 @@ grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
 
 -- run_control: asks, and looks at what became of it. It never writes a run.
 grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer,
-    eec_workflow_quarantine, eec_workflow_compensation to ductor_run_control;
+    eec_workflow_quarantine, eec_workflow_compensation, eec_workflow_signal to ductor_run_control;
 grant select, insert on eec_workflow_intent to ductor_run_control;
 grant insert on eec_workflow_wakeup, eec_workflow_audit to ductor_run_control;  -- a resume that only wakes a run that was set aside settles itself
 

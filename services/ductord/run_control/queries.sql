@@ -146,3 +146,10 @@ select c.run_id::text, c.position, c.step_ref, c.item_index, c.block, c.number, 
        c.family_slug, c.source_attempt, c.source_run_id::text
 from eec_workflow_compensation c
 where c.tenant_id = $1 and c.run_id = $2 order by c.position limit $3;
+
+-- name: count_untaken
+-- Signals that no step of the run had taken by transition $3: a run that is reset to it is told them again (C5).
+select count(*)::int
+from eec_workflow_transition t
+join eec_workflow_signal s on s.tenant_id = t.tenant_id and s.run_id = t.run_id and (s.settle_time is null or s.settle_time > t.at)
+where t.tenant_id = $1 and t.run_id = $2 and t.seq = $3;
