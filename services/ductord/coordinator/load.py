@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from ductord.coordinator import histories, outside, starts
+from ductord.coordinator import digests, histories, outside, starts
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
 from ductord.coordinator.facts import Facts, Keys, keys_of, load_facts, load_started
 from ductord.coordinator.loaded import Batch, Loaded
@@ -43,6 +43,8 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
         await outside.load_signals(connection, keys_of(signalled), facts)
     if received := [row for row in rows if row["received"]]:
         await outside.load_receipts(connection, keys_of(received), facts)
+    if placed := [row for row in rows if row["placed"]]:
+        await digests.load_places(connection, keys_of(placed), facts)
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
@@ -117,6 +119,7 @@ def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, f
         lates=tuple(facts.lates),
         signals=tuple(facts.signals),
         receipts=tuple(facts.receipts),
+        digests=tuple(facts.digests),
     )
     return loaded
 

@@ -196,6 +196,19 @@ with lost as (
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
 select count(*)::int from lost;
 
+-- name: sweep_digests
+-- Places in digests that nobody woke a run for; what a pause of the run or of the step holds waits for a resume (C2).
+with lost as (
+    select distinct a.tenant_id, a.run_id from eec_workflow_digest_arrival a
+    where a.told_time is null and a.leave_time is null and a.arrive_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id offset 0)
+      and not exists (select from eec_workflow_run r where r.tenant_id = a.tenant_id and r.run_id = a.run_id and r.held
+                        and (r.status = 'paused' or r.node_states -> a.step_ref -> 'paused' is not null) offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
 -- name: expire_events
 -- Events whose id dedupes no longer and which are kept for nobody; one that counts for a wait that is still open has to stay, since its payload stands nowhere else.
 with expired as (

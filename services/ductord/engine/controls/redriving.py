@@ -81,7 +81,7 @@ def refusal(run: Run | None, control: Control) -> Rejection | None:
         told["continued_to_run_id"] = run.continued_to_run_id
         return Rejection(reason="RUN_TERMINAL", message=message, metadata=told)
     if run.merged_into_run_id:
-        message = f"the run's event went on with run {run.merged_into_run_id}: it would be told twice"
+        message = f"the run's event went on with {run.merged_into_run_id}, and would be told twice"
         return Rejection(reason="RUN_STATUS_UNSUITED", message=message, metadata=told)
     if status not in _REDRIVEN:
         message = f"the run is {status}: only a failed, timed-out or cancelled run is redriven; a reset starts a new run from it"
