@@ -180,6 +180,9 @@ def _refused_steps(
                 ref,
                 "had ended at that transition: it stays as it was and can be given neither an input nor an output",
             )
+    for step in manifest.steps:
+        if step.ref in overrides and step.action is None:
+            return step.ref, f"is of type {step.type}: it takes no input"
     for ref in preserve:
         if ref in overrides:
             return ref, "is to be preserved and to get another input: it does not run, so it is given none"
