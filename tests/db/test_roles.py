@@ -23,6 +23,8 @@ SELECT = {
         "timer",
         "quarantine",
         "compensation",
+        "signal",
+        "digest",
         "intent",
     },
     "signals": {"version", "run_start", "run", "signal", "wait", "event", "receipt"},
@@ -45,6 +47,7 @@ SELECT = {
         "wait",
         "event",
         "receipt",
+        "digest",
     },
     "coordinator": {
         "definition",

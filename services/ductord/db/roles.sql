@@ -47,7 +47,7 @@ grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
 
 -- run_control: asks, and looks at what became of it. It never writes a run.
 grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer,
-    eec_workflow_quarantine, eec_workflow_compensation, eec_workflow_signal to ductor_run_control;
+    eec_workflow_quarantine, eec_workflow_compensation, eec_workflow_signal, eec_workflow_digest to ductor_run_control;
 grant select, insert on eec_workflow_intent to ductor_run_control;
 grant insert on eec_workflow_wakeup, eec_workflow_audit to ductor_run_control;  -- a resume that only wakes a run that was set aside settles itself
 
@@ -60,7 +60,8 @@ grant insert on eec_workflow_wakeup to ductor_signals;
 -- reads: looks, never touches. A wake-up of a run that has no state yet is what makes a run `pending`.
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run_label, eec_workflow_run, eec_workflow_wakeup,
     eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit,
-    eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt to ductor_reads;
+    eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt, eec_workflow_digest
+    to ductor_reads;
 
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;

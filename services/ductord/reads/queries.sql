@@ -107,6 +107,10 @@ from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and s.run_id = $2;
 
+-- name: leaders_of
+-- Who leads these digest windows.
+select window_id::text, leader_run_id::text from eec_workflow_digest where tenant_id = $1 and window_id = any($2::uuid[]);
+
 -- name: load_manifest
 -- Of a version, whose manifest never changes: read once per process.
 select manifest::text from eec_workflow_version where tenant_id = $1 and version_id = $2;

@@ -153,3 +153,7 @@ select count(*)::int
 from eec_workflow_transition t
 join eec_workflow_signal s on s.tenant_id = t.tenant_id and s.run_id = t.run_id and (s.settle_time is null or s.settle_time > t.at)
 where t.tenant_id = $1 and t.run_id = $2 and t.seq = $3;
+
+-- name: leaders_of
+-- Who leads these digest windows.
+select window_id::text, leader_run_id::text from eec_workflow_digest where tenant_id = $1 and window_id = any($2::uuid[]);

@@ -830,6 +830,7 @@ class NodeSummary(_message.Message):
     SKIP_REASON_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     step_type: _definition_pb2.StepType.ValueType
@@ -842,6 +843,10 @@ class NodeSummary(_message.Message):
     """The number of the latest attempt, 0 before the first."""
     paused: _builtins.bool
     """Whether an operator holds the node."""
+    @_builtins.property
+    def waiting(self) -> Global___WaitState:
+        """Why the node is parked; absent when it is not."""
+
     def __init__(
         self,
         *,
@@ -851,10 +856,11 @@ class NodeSummary(_message.Message):
         skip_reason: Global___SkipReason.ValueType = ...,
         attempt: _builtins.int = ...,
         paused: _builtins.bool = ...,
+        waiting: Global___WaitState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1208,7 +1214,9 @@ class TimelineEntry(_message.Message):
     event_index: _builtins.int
     """The position of the event within its transition, from 0; -1 for what is woven in."""
     type: _builtins.str
-    """The event's type, such as `attempt_created` or `node_ended`; of a control `control_accepted`, `control_applied` or `control_rejected`."""
+    """The event's type, such as `attempt_created` or `node_ended`; of a control `control_accepted`, `control_applied` or `control_rejected`, of a
+    signal `signal_accepted`, `signal_applied`, `signal_ignored` or `signal_discarded`.
+    """
     step_ref: _builtins.str
     """The step that the event is about; empty where it is about the run."""
     attempt: _builtins.int
