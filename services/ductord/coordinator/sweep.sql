@@ -58,7 +58,7 @@ with lost as (
     select t.tenant_id, t.run_id, t.kind, t.step_ref, t.item_index from eec_workflow_timer t
     where t.woken_time < eec_now() - $1::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.run_id = t.run_id offset 0)
-      and not exists (select from eec_workflow_run r where r.tenant_id = t.tenant_id and r.run_id = t.run_id and r.held and t.kind <> 'run_timeout'
+      and not exists (select from eec_workflow_run r where r.tenant_id = t.tenant_id and r.run_id = t.run_id and r.held and t.kind not in ('run_timeout', 'node_grace')
                         and (r.status = 'paused' or r.node_states -> t.step_ref -> 'paused' is not null) offset 0)
     order by t.woken_time limit $2 for update skip locked
 ),
