@@ -614,6 +614,7 @@ class RunSummary(_message.Message):
     CONTINUED_TO_RUN_ID_FIELD_NUMBER: _builtins.int
     RESET_FROM_RUN_ID_FIELD_NUMBER: _builtins.int
     RESET_FROM_TRANSITION_SEQ_FIELD_NUMBER: _builtins.int
+    MERGED_INTO_RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     status: Global___RunStatus.ValueType
@@ -656,6 +657,8 @@ class RunSummary(_message.Message):
     """The run whose history this one began with; empty for none."""
     reset_from_transition_seq: _builtins.int
     """The transition of that run after which this one took over."""
+    merged_into_run_id: _builtins.str
+    """The run that goes on with this one's event, if this one was absorbed into its digest; empty for none."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the run was created."""
@@ -700,10 +703,11 @@ class RunSummary(_message.Message):
         continued_to_run_id: _builtins.str = ...,
         reset_from_run_id: _builtins.str = ...,
         reset_from_transition_seq: _builtins.int = ...,
+        merged_into_run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "merged_into_run_id", b"merged_into_run_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
