@@ -107,18 +107,6 @@ async def test_a_step_or_a_run_that_has_ended(
     assert await desk.wakeups(run_id) == 0
 
 
-@pytest.mark.parametrize(("node", "status"), [(CUT, "kept"), (CANCELLED, "kept"), (DECIDED, "ignored")])
-async def test_a_run_on_its_way_to_a_successor_keeps_what_that_one_is_to_hear(
-    node: Node, status: str, sender: Sender, desk: Desk
-) -> None:
-    """C6, SE-07: while attempts of the run have their grace, what a step was cut off from goes to the successor."""
-    stop = Stop(cause=RunStatus.TERMINATED, emptied=True, continuation=Continuation(new_run_id=SUCCESSOR))
-    run_id = await desk.run(node, RunStatus.RUNNING, stop=stop)
-    await sender.call("ApproveStep", run_id=run_id, step_ref="ap")
-    [row] = await desk.signals(run_id)
-    assert row["status"] == status
-
-
 @pytest.mark.parametrize(
     ("node", "status"),
     [

@@ -15,7 +15,6 @@ from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.db.runs import Row, Versions
 from ductord.engine.signals import cut_off
-from ductord.engine import signals
 from ductord.model.enums import NodeStatus, SignalVerb, SkipReason, StepType
 from ductord.model.errors import Refusal
 from ductord.model.manifest import Step
