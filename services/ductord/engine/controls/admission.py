@@ -149,6 +149,9 @@ def _reset_refusal(manifest: Manifest, run: Run | None, ref: str, index: int, no
         return _by_node("NODE_STATUS_UNSUITED", ref, node, "has not begun, so there is nothing to reset")
     if node.status is NodeStatus.SKIPPED:
         return _by_node("NODE_STATUS_UNSUITED", ref, node, f"{_how(node)}: reset the step that decided it")
+    if manifest.steps[index].digest is not None and node.output is not None:
+        # The runs that were merged into this one are over (E5): their events are in this output and will not come again.
+        return _by_node("NODE_STATUS_UNSUITED", ref, node, "has gone on with its events, which do not come again")
     assert run is not None
     graph = graph_of(manifest)
     for other in sorted(graph.downstream((index,)) - {index}):
