@@ -1,4 +1,4 @@
-"""People, events and time at the same instant, through two replicas of signals and two coordinators, which are also killed (SE-01, SE-05, E1, E3, GJ-06)."""
+"""People, events and time at the same instant, through two replicas of signals and two coordinators that are killed (SE-01, SE-05, SE-07, E1, E3, GJ-06)."""
 
 import asyncio
 import json
@@ -11,8 +11,11 @@ import asyncpg
 import grpc
 import pytest
 
+from ductor.workflow.v1 import workflow_run_control_service_pb2 as controls
+from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls_rpc
 from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as rpc
+from ductord.rpc.errors import refusal_from
 from tests.support.api import Api
 from tests.support.stack import Stack
 
@@ -34,11 +37,15 @@ class Outside:
         self._api = api
         self._stubs = [rpc.WorkflowSignalServiceStub(channel) for channel in channels]
 
-    async def decide(self, verb: str, run_id: str, replica: int = 0, name: str = "") -> None:
+    async def decide(self, verb: str, run_id: str, replica: int = 0, name: str = "", by: str = "") -> None:
         """Approve or reject step `w`; the payload says who did."""
         name = name or verb
         request = getattr(signals, f"{verb}StepRequest")(
-            run_id=run_id, step_ref="w", request_id=name, payload_json=json.dumps({"of": run_id, "by": name})
+            run_id=run_id,
+            step_ref="w",
+            request_id=name,
+            approver_id=by,
+            payload_json=json.dumps({"of": run_id, "by": name}),
         )
         await getattr(self._stubs[replica], f"{verb}Step")(request, metadata=self._api.metadata, timeout=60)
 
@@ -213,3 +220,57 @@ async def test_gj_06_word_while_coordinators_die(
     winners = await _one_decision_each(owner, runs)
     assert winners["time"] >= 20, winners
     assert winners["Approve"] >= 25, winners
+
+
+async def test_se_07_signals_during_continue_as_new(
+    stack: Stack, api: Api, owner: asyncpg.Connection, outside: Outside
+) -> None:
+    """SE-07, C6: a signal every 50 ms while the run is continued as new and one of its attempts takes its time to leave: every signal that is accepted counts
+    in exactly one of the two runs, and whoever speaks to the closed run hears which one goes on."""
+    steps = [
+        {"ref": "w", "type": "approval", "approval": {"required": 100}},
+        {"ref": "slow", "type": "action", "action": "core:sleep", "args": {"ms": 2_500}},
+    ]
+    definition = await api.publish({"family_slug": "seven", "title": "seven", "steps": steps, "edges": []})
+    (first,) = await api.start_many(definition, 1)
+    await _parked(owner, [first])
+    leased = "select count(*) from eec_workflow_step_attempt where run_id = $1 and step_ref = 'slow' and start_time is not null"
+    async with asyncio.timeout(30):
+        while not await owner.fetchval(leased, first):  # noqa: ASYNC110  # rows have no event
+            await asyncio.sleep(0.05)
+    heard: list[str] = []
+    run_id = first
+
+    async def speak(number: int) -> None:
+        nonlocal run_id
+        try:
+            await outside.decide("Approve", run_id, number % 2, name=f"n{number}", by=f"p{number}")
+        except grpc.aio.AioRpcError as error:
+            refusal = refusal_from(error)
+            assert refusal.reason == "RUN_TERMINAL"  # whoever hears it speaks to the successor
+            run_id = refusal.metadata["continued_to_run_id"]
+            await outside.decide("Approve", run_id, number % 2, name=f"n{number}", by=f"p{number}")
+        heard.append(f"n{number}")
+
+    async with grpc.aio.insecure_channel(stack["edges"].target) as channel:
+        for number in range(90):
+            if number == 15:
+                stub = controls_rpc.WorkflowRunControlServiceStub(channel)
+                request = controls.ContinueAsNewRunRequest(run_id=first, request_id="go")
+                successor = (await stub.ContinueAsNewRun(request, metadata=api.metadata, timeout=30)).new_run_id
+            await speak(number)
+            await asyncio.sleep(0.05)  # the case's own rhythm
+    assert run_id == successor
+    await _parked(owner, [successor])
+    kept = "select count(*) from eec_workflow_signal where run_id = any($1::uuid[]) and status = 'kept'"
+    async with asyncio.timeout(30):
+        while await owner.fetchval(kept, [first, successor]):  # noqa: ASYNC110  # rows have no event
+            await asyncio.sleep(0.05)
+    counted = await owner.fetch(
+        "select substr(target, 5) as run_id, request_id from eec_workflow_audit where target = any($1::text[]) and action = 'approve'",
+        [f"run:{first}", f"run:{successor}"],
+    )
+    assert sorted(row["request_id"] for row in counted) == sorted(heard)
+    assert {row["run_id"] for row in counted} == {first, successor}
+    await outside.decide("Reject", successor)
+    await api.until_ended(60)
