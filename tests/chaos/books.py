@@ -51,6 +51,8 @@ async def assert_whole(owner: asyncpg.Connection, *, tenant: str | None = None) 
         ") of group by tenant_id, run_id, step_ref, item_index, kind) a where last <> n",
         "open waits": "select count(*) from eec_workflow_wait where close_time is null",
         "events that nobody applied": "select count(*) from eec_workflow_receipt where applied_time is null",
+        "places in digests that nobody took": "select count(*) from eec_workflow_digest_arrival where told_time is null and leave_time is null",
+        "windows that nobody flushed": "select count(*) from eec_workflow_digest where flush_time is null",
         "signals that nobody settled": "select count(*) from eec_workflow_signal where status = 'kept'",
         "second successes of one node": "select count(*) from (select 1 from eec_workflow_step_attempt where status = 'succeeded'"
         " group by tenant_id, run_id, step_ref, item_index, kind having count(*) > 1) a",

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -252,3 +253,41 @@ def test_what_cannot_be_shown(shop: Shop, arguments: tuple[str, ...], code: int,
     done = shop.ductor(*arguments)
     assert (done[0], done[1]) == (code, ""), done
     assert text in done[2]
+
+
+def test_a_step_says_what_it_waits_for_e1_e4(shop: Shop) -> None:
+    """`run show`, its timeline, `run snapshot` and `run watch`: for whom, for what, by which key, what counts so far, and who decided; the audit trail too."""
+    run = shop.start("offer", order=70)
+    shop.until(run, lambda found: all(step["status"] == "waiting" for step in found["nodes"]))
+    shown = _done(shop, "run", "show", run)
+    for step, said in (
+        ("manager", "waits for approval"),
+        ("paper", r"waits for case \S+.*"),
+        ("go", "waits for signal go"),
+        ("money", "waits for a set of events, key o-70"),
+    ):
+        assert re.search(rf"^{step} +waiting .* {said}$", shown, re.MULTILINE), step
+    assert re.search(r"^manager +waiting .* waits for approval$", _done(shop, "run", "snapshot", run), re.MULTILINE)
+    assert re.search(r"^ +waits for signal go$", _done(shop, "run", "show", run, "--step", "go"), re.MULTILINE)
+    _done(shop, "event", "publish", "order.sent", "--key", "o-70", "--id", "s-70")
+    shop.until(run, lambda found: bool(_waits(found, "money")["receipts"]))
+    shown = _done(shop, "run", "show", run)
+    assert "waits for a set of events, key o-70, 1 event so far (sent)" in shown
+    _done(shop, "step", "reject", run, "manager", "--by", "kim", "--comment", "too dear", "--request-id", "r-70")
+    code, output, _ = shop.ductor("run", "watch", run)
+    assert code == 1
+    for said in (
+        r"manager +waits for approval",
+        r"money +received order\.sent \(s-70\) as sent",
+        r"manager +rejection by kim: too dear \(r-70\)",
+        r"manager +failed: approval_rejected: rejected by kim",
+        r"manager +rejection applied",
+    ):
+        assert re.search(rf" {said}$", output, re.MULTILINE), (said, output)
+    trail = _done(shop, "run", "show", run, "--audit")
+    assert re.search(r"reject +applied +too dear +r-70 +\{.*\"approver_id\": \"kim\"", trail), trail
+
+
+def _waits(run: dict[str, Any], ref: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(node["waiting"] for node in run["nodes"] if node["step_ref"] == ref)
+    return found

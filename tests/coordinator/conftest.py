@@ -11,11 +11,11 @@ from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load
 from ductord.coordinator.loaded import Loaded
-from ductord.coordinator.tick import Ticked, tick
+from ductord.coordinator.tick import Ticked, _load_missing, tick
 from ductord.db.pool import PROBES, open_pool
 from ductord.engine.decide import decide
 from ductord.engine.limits import LIMITS
-from ductord.model.decision import Decision
+from ductord.model.decision import Decision, Missing
 from tests.conftest import Database
 from tests.coordinator.waiters import Publisher
 from tests.coordinator.workers import Workers
@@ -44,14 +44,15 @@ class Ticker:
         self._now = batch.now
         (loaded,) = batch.runs
         decision = self._decision(loaded)
+        while isinstance(decision, Missing):
+            await _load_missing(self.connection, [(loaded, decision)])
+            decision = self._decision(loaded)
         self.cache.forget(run_id)
         return Decided(loaded=loaded, decision=decision)
 
-    def _decision(self, loaded: Loaded) -> Decision:
+    def _decision(self, loaded: Loaded) -> Decision | Missing:
         assert loaded.compiled is not None
-        decision = decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, self._now)
-        assert isinstance(decision, Decision)
-        return decision
+        return decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, self._now)
 
     async def commit(self, *decided: Decided) -> set[str]:
         """Commit what was decided last; the runs that lost the race."""

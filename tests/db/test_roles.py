@@ -23,6 +23,8 @@ SELECT = {
         "timer",
         "quarantine",
         "compensation",
+        "signal",
+        "digest",
         "intent",
     },
     "signals": {"version", "run_start", "run", "signal", "wait", "event", "receipt"},
@@ -45,6 +47,8 @@ SELECT = {
         "wait",
         "event",
         "receipt",
+        "digest",
+        "digest_arrival",
     },
     "coordinator": {
         "definition",
@@ -64,6 +68,9 @@ SELECT = {
         "wait",
         "event",
         "receipt",
+        "digest",
+        "digest_arrival",
+        "digest_last",
     },
     "dispatch": {"step_attempt"},
 }
@@ -89,6 +96,9 @@ INSERT = {
         "signal",
         "wait",
         "receipt",
+        "digest",
+        "digest_arrival",
+        "digest_last",
     },
     "dispatch": {"wakeup"},
 }
@@ -137,6 +147,9 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
         "signal": {"status", "settle_time", "outcome_message"},
         "wait": {"close_time"},
         "receipt": {"applied_time"},
+        "digest": {"leader_run_id", "close_time", "flush_time"},
+        "digest_arrival": {"place", "told_time", "leave_time"},
+        "digest_last": {"last_time"},
     },
     "dispatch": {"step_attempt": LEASE_AND_RESULT},
 }
@@ -259,6 +272,11 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
         s as (insert into {T}event (tenant_id, event_name, event_id, correlation_key, payload, publish_time, dedupe_until)
               select t, 'e', 'i', '', 'null', now(), now() from ids),
         u as (insert into {T}receipt (tenant_id, run_id, step_ref, attempt, event_name, event_id, receive_time) select t, r, 'a', 1, 'e', 'i', now() from ids),
+        w as (insert into {T}digest (tenant_id, window_id, family_slug, step_ref, key, leader_run_id, mode, open_time, due_time)
+              select t, v, 's', 'a', '1', r, 'regular', now(), now() from ids),
+        x as (insert into {T}digest_arrival (tenant_id, run_id, step_ref, attempt, window_id, arrive_time, place)
+              select t, r, 'a', 1, v, now(), 'leads' from ids),
+        y as (insert into {T}digest_last (tenant_id, family_slug, step_ref, key, last_time) select t, 's', 'a', '1', now() from ids),
         l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
         insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids
         """

@@ -11,16 +11,19 @@ import pytest
 from pydantic_core import PydanticUndefined
 
 from ductord.dispatch import requests
-from ductord.engine import document, draft_ops, yamltext
+from ductord.engine import document, draft_ops, moments, windows, yamltext
 from ductord.engine.compile import MAX_COMPENSATING_ACTIONS, MAX_EDGES, MAX_STEPS
 from ductord.engine.expressions import meter, results
 from ductord.engine.expressions.check import MAX_NESTING, MAX_SOURCE_CHARS
 from ductord.engine.limits import LIMITS
 from ductord.engine.retry import FINAL, REFUSED
+from ductord.engine.steps import event_set, human_loop
 from ductord.model import definition, jsonvalue
 from ductord.rpc import paging
 from ductord.rpc.config import Settings
 from ductord.rpc.reasons import CODES
+from ductord.signals import asked as published
+from ductord.signals import telling
 from ductord.trigger import asked
 from ductord.trigger import service as trigger
 
@@ -58,6 +61,13 @@ LIMITS_TABLE = {
     "labels of a run": asked.MAX_LABELS,
     "`retry_max_attempts`": definition.MAX_ATTEMPTS,
     "a duration in a definition": definition.MAX_DURATION_MS,
+    "a moment to wait for": moments.LONGEST.days,
+    "signals of a run that no step has taken": telling.MAX_KEPT,
+    "words about one case, beside the one that closes it": human_loop.MOST,
+    "requirements of an event set": definition.MAX_REQUIREMENTS,
+    "events that an event set holds": event_set.MAX_EVENTS,
+    "events of a digest's window": windows.MAX_EVENTS,
+    "how long an event is kept, and its id dedupes": published.MAX_TTL_S,
     "a page of a list": paging.MAX_SIZE,
 }
 

@@ -183,15 +183,18 @@ class Family:
                     assert run.stop is not None
                 case TimerKind.RUN_TIMEOUT:
                     assert self.manifest.run_timeout_ms is not None
+                case TimerKind.NODE_GRACE:
+                    assert by_ref[ref].cancelling
                 case TimerKind.WAIT | TimerKind.WAIT_TIMEOUT:
                     assert by_ref[ref].status is NodeStatus.WAITING
         for ref, node in by_ref.items():
             if (wait := node.waiting) is not None:
                 due = (wait.due_time, wait.timeout_time)
                 assert due == tuple(rows.timers.get((k, ref)) for k in (TimerKind.WAIT, TimerKind.WAIT_TIMEOUT))
-        for node in run.nodes:
+        for ref, node in by_ref.items():
             if node.cancelling:
-                assert (TimerKind.STOP_GRACE, "") in rows.timers, "who was asked to stop has a deadline"
+                graces = {(TimerKind.STOP_GRACE, ""), (TimerKind.NODE_GRACE, ref)}
+                assert graces & rows.timers.keys(), "who was asked to stop has a deadline"
 
     def _waits(self, rows: Rows, run: Run) -> None:
         """Whatever is not at rest has something that it waits for."""

@@ -19,7 +19,7 @@ from ductord.engine.moments import time_zone
 from ductord.engine.replay import replay
 from ductord.model.enums import CompensationStatus, Outcome, RunStatus, Verb
 from ductord.model.events import NodeEnded, NodeParked
-from ductord.model.manifest import Manifest
+from ductord.model.manifest import Manifest, Timeouts
 from ductord.model.run import RunStart
 from tests.engine.families import Family
 from tests.engine.graphs import Fate
@@ -43,8 +43,9 @@ _VERBS = (
     Verb.REDRIVE,
     Verb.CONTINUE_AS_NEW,
     Verb.RESET,
+    Verb.UPDATE_NODE_TIMEOUT,
 )
-_OF_A_STEP = frozenset({Verb.PAUSE_NODE, Verb.RESUME_NODE, Verb.RESET_NODE})
+_OF_A_STEP = frozenset({Verb.PAUSE_NODE, Verb.RESUME_NODE, Verb.RESET_NODE, Verb.UPDATE_NODE_TIMEOUT})
 
 
 def _search(examples: int) -> settings:
@@ -105,6 +106,8 @@ def _control(family: Family, rows: Rows, random: Random) -> None:
         body = {"seq": random.randint(1, len(rows.history) + 1)}
     elif verb is Verb.REDRIVE:
         body = {"force": True}
+    elif verb is Verb.UPDATE_NODE_TIMEOUT:
+        body = {"timeouts": Timeouts(total_timeout_ms=random.choice((None, 1, 5_000))), "fields": ("total_timeout_ms",)}
     family.ask(rows, verb, ref, **body)
 
 

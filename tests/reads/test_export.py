@@ -10,15 +10,18 @@ from msgspec.structs import replace
 
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductord.db.ids import new_id
+from ductord.db.pool import open_pool
 from ductord.engine.replay import replay
 from ductord.model import recording as recordings
-from ductord.model.enums import OperationStatus, Outcome, Verb
+from ductord.model.enums import OperationStatus, Outcome, SignalVerb, Verb
+from ductord.model.inbox import Signal
 from ductord.model.manifest import RetryPolicy, Template
 from ductord.model.recording import Recording
 from ductord.reads.service import SERVICE as READS
 from ductord.trigger.service import SERVICE as TRIGGER
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
+from tests.coordinator.waiters import Publisher, say, waiting
 from tests.support.books import TENANT, Books, chain
 from tests.support.edges import Catalogue, Edges, as_tenant, refusal, serving, wide
 
@@ -110,6 +113,52 @@ async def test_late_successes_controls_and_outputs_of_other_runs(
     assert (cancel.control.verb, cancel.control.body.skip_finally, cancel.control.reason) == (Verb.CANCEL, True, "why")
     assert (cancel.status, pause.status) == (OperationStatus.APPLIED, OperationStatus.PENDING)
     assert (cancel.settle_time is not None, pause.settle_time) == (True, None)
+
+
+async def test_what_was_said_to_steps_that_wait_replays(
+    database: Database,
+    edges: Edges,
+    small_pages: Edges,
+    catalogue: Catalogue,
+    books: Books,
+    ticker: Ticker,
+    owner: asyncpg.Connection,
+) -> None:
+    """E1, E3, E6: signals and received events with their payloads, in the order in which they came, and in which transition they were dealt with."""
+    lines = (
+        'step ap type=approval approval={"required": 2}',
+        'step case type=human_loop human_loop={"case_type": "fraud"}',
+        'step paid type=wait wait={"event": {"event_name": "paid"}}',
+        "ap -approved-> case",
+        "case -success-> paid",
+    )
+    run_id = (await edges.start(await catalogue.published(waiting(*lines)))).run_id
+    await say(books, run_id, SignalVerb.RESOLVE_INTERACTION, "case", {"n": 9007199254740993}, request_id="z-first")
+    await ticker.drain()
+    for name in ("one", "two"):
+        at = await owner.fetchval("select eec_now()")
+        signal = Signal(request_id=name, verb=SignalVerb.APPROVE, step_ref="ap", create_time=at, approver_id=name)
+        await books.signal(run_id, signal, {"by": name})
+        await ticker.drain()
+    await say(books, run_id, SignalVerb.APPROVE, "ap", request_id="a-late")
+    await ticker.drain()
+    pool = await open_pool(database.dsn("signals"), "signals", max_size=2)
+    assert (await Publisher(pool).publish("paid", payload={"sum": 3})).matched == 1
+    await pool.close()
+    await ticker.drain()
+    assert await books.status(run_id) == "completed"
+    recording = await _recorded(edges, run_id)
+    said = [(line.signal.request_id, line.signal.verb, line.payload, line.seq) for line in recording.signals]
+    assert said == [
+        ("z-first", SignalVerb.RESOLVE_INTERACTION, {"n": 9007199254740993}, 3),
+        ("one", SignalVerb.APPROVE, {"by": "one"}, 2),
+        ("two", SignalVerb.APPROVE, {"by": "two"}, 3),
+        ("a-late", SignalVerb.APPROVE, None, 0),
+    ]
+    (received,) = recording.receipts
+    assert (received.receipt.step_ref, received.receipt.event_id, received.payload, received.seq) == ("paid", "e1", {"sum": 3}, 4)  # fmt: skip
+    assert replay(recording) is None
+    assert replay(await _recorded(small_pages, run_id, most=65_536)) is None
 
 
 async def test_pl06_pages_of_large_outputs(edges: Edges, catalogue: Catalogue, books: Books, ticker: Ticker) -> None:

@@ -75,6 +75,8 @@ STORIES = (
     "event_set_until_timeout",
     "human_loop_resolved",
     "human_loop_timeout_continue",
+    "digest_backoff",
+    "digest_promotion",
     "wait_event_kept",
     "wait_signal_early",
 )

@@ -9,9 +9,10 @@ from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.engine import forks
 from ductord.model import events as history
-from ductord.model.enums import Verb
+from ductord.model.enums import SignalVerb, Verb
 from ductord.model.manifest import Manifest
 from tests.coordinator.conftest import Ticker
+from tests.coordinator.waiters import say, waiting
 from tests.run_control.operator import Operator
 from tests.run_control.standing import Stands
 from tests.support.books import Books, chain
@@ -167,3 +168,28 @@ async def test_every_attempt_page_by_page(operator: Operator, stands: Stands, ow
     only = await operator.call("ListRunAttempts", run_id=run_id, step_ref="s1", page_size=1)
     assert [a.step_ref for a in only.data] == ["s1"]
     assert (await refusal(operator.call("ListRunAttempts", run_id=run_id, step_ref="s9"))).reason == "STEP_NOT_FOUND"
+
+
+async def test_c5_a_reset_run_is_told_again_what_no_step_had_taken(
+    operator: Operator, books: Books, ticker: Ticker
+) -> None:
+    """What was said after the point, and what was kept at it, is told to the new run; what a step had taken by then is not. The preview says how much."""
+    lines = ("step one type=approval", "step two type=approval", "step three type=approval", "one -approved-> two", "two -approved-> three")  # fmt: skip
+    run_id = await books.start(await books.publish(waiting(*lines)))
+    await say(books, run_id, SignalVerb.APPROVE, "two", {"n": 2}, request_id="early", wake=False)
+    await ticker.drain()
+    await say(books, run_id, SignalVerb.APPROVE, "one", {"n": 1}, request_id="r1")
+    await ticker.drain()
+    await say(books, run_id, SignalVerb.REJECT, "two", request_id="r2")
+    await say(books, run_id, SignalVerb.APPROVE, "three", {"n": 3}, request_id="r3")
+    await ticker.drain()
+    assert await books.status(run_id) == "completed"
+    told = {seq: (await operator.call("PreviewReset", source_run_id=run_id, transition_seq=seq)).data for seq in (1, 2)}
+    assert {seq: preview.reapplied_signals for seq, preview in told.items()} == {1: 4, 2: 2}
+    made = await operator.call("ResetRun", source_run_id=run_id, transition_seq=2, request_id="again", reason="why")
+    await ticker.drain()
+    rows = await books.owner.fetch(
+        "select request_id, payload::text, status from eec_workflow_signal where run_id = $1 order by number", made.new_run_id
+    )  # fmt: skip
+    assert [tuple(row) for row in rows] == [("r2", "null", "ignored"), ("r3", '{"n": 3}', "applied")]
+    assert await books.status(made.new_run_id) == "completed"

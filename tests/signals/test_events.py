@@ -39,6 +39,23 @@ async def test_the_empty_key_is_a_key(sender: Sender, desk: Desk) -> None:
     assert len(await desk.receipts(empty)) == len(await desk.receipts(anyone)) == 1
 
 
+async def test_se01_a_wait_for_one_event_is_over_with_the_first(database: Database, sender: Sender, desk: Desk) -> None:
+    """SE-01, spec: `matched` is how many waits the event resolved. Of twenty events at once for one wait, before any tick, one resolves it; one that came too
+    late is not remembered, or kept for a wait to come."""
+    run_id = await desk.open()
+    async with serving(database, [SERVICE], pool_max_size=4) as other:
+        both = [sender, Sender(other)] * 10
+        answers = await asyncio.gather(*(s.told(event_id=str(i)) for i, s in enumerate(both)))
+    assert sorted(answers) == [(0, False)] * 19 + [(1, False)]
+    assert len(await desk.receipts(run_id)) == len(await desk.events()) == 1
+    assert await desk.wakeups(run_id) == 1
+    assert await sender.told(event_id="late", ttl_seconds=60) == (0, False)
+    assert (await desk.events())[-1] == ("late", 0, True)
+    second = await desk.open()
+    assert await sender.told(event_id="next") == (1, False)
+    assert await desk.receipts(second) == [("ev", 1, "", "next")]
+
+
 async def test_waits_are_counted_not_patterns(sender: Sender, desk: Desk) -> None:
     """One event may meet two requirements of a set: two receipts, one wait, one wake-up."""
     run_id = await desk.open(step_ref="set", requirement="a")

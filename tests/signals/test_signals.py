@@ -10,11 +10,11 @@ import pytest
 from ductor.workflow.v1 import control_pb2
 from ductord.db.ids import new_id
 from ductord.model.enums import RunStatus
-from ductord.model.run import Node
+from ductord.model.run import Continuation, Node, Stop
 from ductord.signals.service import SERVICE
 from tests.conftest import Database
 from tests.signals.sender import Sender
-from tests.signals.standing import CANCELLED, CONTINUED, CUT, DECIDED, FAILED, PARKED, SUCCESSOR, TIMED_OUT, Desk
+from tests.signals.standing import AT, CANCELLED, CONTINUED, CUT, DECIDED, FAILED, PARKED, SUCCESSOR, TIMED_OUT, Desk
 from tests.support.edges import serving
 
 PENDING = Node()
@@ -106,6 +106,26 @@ async def test_a_step_or_a_run_that_has_ended(
         assert refused.metadata == outcome
         assert await desk.signals(run_id) == []
     assert await desk.wakeups(run_id) == 0
+
+
+@pytest.mark.parametrize(
+    ("node", "status"),
+    [
+        (CANCELLED, "kept"),
+        (CUT, "kept"),
+        (PARKED, "kept"),
+        (PENDING, "kept"),
+        (DECIDED, "ignored"),
+        (TIMED_OUT, "ignored"),
+    ],
+)
+async def test_se07_a_run_on_its_way_to_a_successor(node: Node, status: str, sender: Sender, desk: Desk) -> None:
+    """SE-07: while a run that is continued as new waits for its attempts to leave, word for a step that this cut off is kept: the successor gets it."""
+    going = Continuation(new_run_id=SUCCESSOR, request_id="first")
+    stop = Stop(cause=RunStatus.TERMINATED, deadline=AT, emptied=True, continuation=going)
+    run_id = await desk.run(node, stop=stop)
+    await sender.call("ApproveStep", run_id=run_id, step_ref="ap")
+    assert [row["status"] for row in await desk.signals(run_id)] == [status]
 
 
 async def test_a_known_name_is_accepted_whatever_has_become_of_the_run(sender: Sender, desk: Desk) -> None:

@@ -4,20 +4,18 @@ Writes go in as the owner, with the very columns that the services' statements s
 """
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import asyncpg
 
 from ductord.db.ids import new_id
 from ductord.engine.evolve import fold
-from ductord.engine.filters import lets_through
 from ductord.model import control as controls
 from ductord.model import events, stored
 from ductord.model import manifest as manifests
 from ductord.model.control import ControlBody
 from ductord.model.enums import EdgeType, NodeStatus, StepType, Verb
-from ductord.model.inbox import External, Signal
+from ductord.model.inbox import Signal
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, ActionSpec, Edge, Manifest, Step
 from ductord.model.run import Run
 
@@ -138,38 +136,6 @@ class Books:
         if wake and added == "INSERT 0 1":
             await self.wake(run_id, tenant=tenant)
 
-    async def publish_event(
-        self, event: External, *, ttl: timedelta = timedelta(), tenant: str = TENANT, wake: bool = True
-    ) -> tuple[int, bool]:
-        """An external event, its receipts and their wake-ups, as signals writes them: how many waits it matched, and whether it was there before."""
-        place = (tenant, event.event_name, event.event_id)
-        async with self.owner.transaction():
-            known = "select exists (select from eec_workflow_event where (tenant_id, event_name, event_id) = ($1, $2, $3) and dedupe_until > eec_now())"
-            if await self.owner.fetchval(known, *place):
-                return 0, True
-            waits = await self.owner.fetch(
-                "select tenant_id, run_id, step_ref, attempt, requirement, filter from eec_workflow_wait where tenant_id = $1 and event_name = $2"
-                " and (correlation_key = $3 or any_key) and close_time is null order by run_id, step_ref, attempt, requirement for share",
-                tenant, event.event_name, event.correlation_key,
-            )  # fmt: skip
-            matching = [wait for wait in waits if lets_through(wait["filter"], event)]
-            if not matching and not ttl:
-                return 0, False
-            matched = {(wait["run_id"], wait["step_ref"], wait["attempt"]) for wait in matching}
-            await self.owner.execute(
-                "insert into eec_workflow_event (tenant_id, event_name, event_id, correlation_key, payload, publish_time, keep_until, dedupe_until, matched)"
-                " values ($1, $2, $3, $4, $5, $6, $7, $6 + interval '24 hours', $8)",
-                *place, event.correlation_key, json.dumps(event.payload), event.time, None if matching else event.time + ttl, len(matched),
-            )  # fmt: skip
-            await self.owner.executemany(
-                "insert into eec_workflow_receipt (tenant_id, event_name, event_id, run_id, step_ref, attempt, requirement, receive_time)"
-                " values ($1, $2, $3, $4, $5, $6, $7, $8)",
-                [(*place, w["run_id"], w["step_ref"], w["attempt"], w["requirement"], event.time) for w in matching],
-            )
-            for run_id in {run_id for run_id, _, _ in matched} if wake else ():
-                await self.wake(run_id, tenant=tenant)
-        return len(matched), False
-
     async def operation(self, run_id: str, request_id: str) -> asyncpg.Record:
         """What became of a control: (status, code, message, result)."""
         return await self.owner.fetchrow(
@@ -259,10 +225,17 @@ class Books:
         run = await self.run(run_id)
         assert run == await self.folded(run_id)
         row = await self.owner.fetchrow(
-            "select compensation_status, close_reason, continued_to_run_id::text, held from eec_workflow_run where run_id = $1",
+            "select compensation_status, close_reason, continued_to_run_id::text, held, merged_into_run_id::text from eec_workflow_run"
+            " where run_id = $1",
             run_id,
         )
-        assert tuple(row) == (run.saga.status, run.close_reason, run.continued_to_run_id or None, run.held)
+        assert tuple(row) == (
+            run.saga.status,
+            run.close_reason,
+            run.continued_to_run_id or None,
+            run.held,
+            run.merged_into_run_id or None,
+        )
         ledger = await self.owner.fetch(
             "select step_ref, kind, block, number, status, attempt, source_attempt from eec_workflow_compensation where run_id = $1 order by position",
             run_id,

@@ -1,7 +1,7 @@
 """What the outside world has said to one run, in memory: signals, external events, the waits that listen and their receipts.
 
 Holds the promises of the real rows: a signal is there once per request id, an event is published once, a receipt is there once per wait, event and
-requirement, and whoever opens a wait finds the events that are kept for it.
+requirement, a wait for one event gets one, and whoever opens a wait finds the events that are kept for it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -63,7 +63,8 @@ class Outside:
         matched = False
         for wanted in self.waits[ref, attempt]:
             key = wanted.any_key or wanted.correlation_key == event.correlation_key
-            if wanted.event_name == event.event_name and key and lets_through(wanted.filter, event):
+            over = not wanted.requirement and any((r.step_ref, r.attempt) == (ref, attempt) for r in self.receipts)
+            if wanted.event_name == event.event_name and key and not over and lets_through(wanted.filter, event):
                 matched = True
                 receipt = Receipt(
                     step_ref=ref,

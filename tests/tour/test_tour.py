@@ -49,6 +49,15 @@ def test_the_tour_of_an_operator(engine: Engine, tmp_path: Path) -> None:
     _tour(sections()["Operating a run"], engine, tmp_path, [grpcurl_folder()])
 
 
+def test_the_tour_of_waiting(engine: Engine, tmp_path: Path) -> None:
+    """The three examples of waiting: people who decide or stay silent, events of one order, news that are collected (E1 to E5)."""
+    for tool in ("curl", "jq"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"the tour needs {tool}")
+    (tmp_path / "examples").symlink_to(Path(__file__).resolve().parents[2] / "examples")
+    _tour(sections()["Waiting"], engine, tmp_path, [grpcurl_folder()])
+
+
 def _tour(blocks: list[Block], engine: Engine, folder: Path, tools: list[Path]) -> None:
     """Run the blocks in one shell, as a reader would, and compare block by block."""
     script = ["set -euo pipefail"]

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 from ductor.workflow.v1 import run_pb2 as model
 from ductord.cli.output import compact, counted
+from ductord.cli.waits import waits_for
 from ductord.cli.words import moment, plain
 
 Detail = dict[str, Any]
 
 
 def event_line(entry: model.TimelineEntry) -> str:
-    """An event, or a control, on one line: time, transition, step, what happened."""
+    """An event, a control or a signal on one line: time, transition, step, what happened."""
     detail: Detail = plain(entry)["detail"] or {}
     time = moment(entry.event_time)[11:23]
     said = _SAID.get(entry.type, _as_it_came)(entry, detail)
@@ -35,7 +36,8 @@ def _attempt(entry: model.TimelineEntry, detail: Detail) -> str:
 def _ended(entry: model.TimelineEntry, detail: Detail) -> str:
     reason = f" ({detail['skip_reason']})" if detail.get("skip_reason") else ""
     successor = f", continued by {detail['continued_to_run_id']}" if detail.get("continued_to_run_id") else ""
-    return f"{detail.get('status', '')}{reason}{successor}{_fault(detail)}"
+    other = f", its event goes on in {detail['merged_into_run_id']}" if detail.get("merged_into_run_id") else ""
+    return f"{detail.get('status', '')}{reason}{successor}{other}{_fault(detail)}"
 
 
 def _edges_resolved(entry: model.TimelineEntry, detail: Detail) -> str:
@@ -52,6 +54,8 @@ def _run_stopping(entry: model.TimelineEntry, detail: Detail) -> str:
     going_on = stop.get("continuation")
     if going_on:
         return f"stopping, to go on as {going_on.get('new_run_id', '')}"
+    if stop.get("merged_into_run_id"):
+        return f"stopping, its event goes on in {stop['merged_into_run_id']}"
     where = f" at {stop['step_ref']}" if stop.get("step_ref") else ""
     return f"stopping: {stop.get('cause', '')}{where}{_fault(stop)}"
 
@@ -63,6 +67,22 @@ def _redriven(entry: model.TimelineEntry, detail: Detail) -> str:
 
 def _forked(entry: model.TimelineEntry, detail: Detail) -> str:
     return f"takes over from {detail.get('source_run_id', '')} after its transition {detail.get('source_seq', '')}"
+
+
+def _parked(entry: model.TimelineEntry, detail: Detail) -> str:
+    return waits_for(detail.get("waiting", {}), _stamp)
+
+
+def _wait_changed(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"still {waits_for(detail.get('waiting', {}), _stamp)}"
+
+
+def _received(entry: model.TimelineEntry, detail: Detail) -> str:
+    events = [
+        f"{e['event_name']} ({e['event_id']}){' as ' + e['requirement'] if e.get('requirement') else ''}"
+        for e in detail.get("received", [])
+    ]
+    return f"received {', '.join(events)}"
 
 
 def _policy(entry: model.TimelineEntry, detail: Detail) -> str:
@@ -94,8 +114,30 @@ def _settled(entry: model.TimelineEntry, detail: Detail) -> str:
     return f"{_verb(detail)} {entry.type.removeprefix('control_')}{': ' + ', '.join(said) if said else ''}"
 
 
+def _told(entry: model.TimelineEntry, detail: Detail) -> str:
+    status = f" {detail['case_status']}" if detail.get("case_status") else ""
+    comment = f": {detail['comment']}" if detail.get("comment") else ""
+    who = detail.get("approver_id") or detail.get("actor", "")
+    return f"{_word(detail)}{status} by {who}{comment} ({detail.get('request_id', '')})"
+
+
+def _taken(entry: model.TimelineEntry, detail: Detail) -> str:
+    message = f": {detail['message']}" if detail.get("message") else ""
+    return f"{_word(detail)} {entry.type.removeprefix('signal_')}{message}"
+
+
+def _word(detail: Detail) -> str:
+    verb = str(detail.get("verb", ""))
+    return {"approve": "approval", "reject": "rejection", "resolve_interaction": "resolution"}.get(verb, verb)
+
+
 def _verb(detail: Detail) -> str:
     return str(detail.get("verb", "")).replace("_", " ")
+
+
+def _stamp(text: str) -> str:
+    """A time of a history, as its lines begin: in UTC, with its day, since a wait may take long."""
+    return f"{text[:10]} {text[11:19]}"
 
 
 def _as_it_came(entry: model.TimelineEntry, detail: Detail) -> str:
@@ -130,6 +172,11 @@ _SAID: Final[dict[str, Callable[[model.TimelineEntry, Detail], str]]] = {
     "node_resumed": _always("resumed"),
     "node_reset": _always("starts anew"),
     "node_policy_changed": _policy,
+    "node_cancel_requested": _always("asked to stop"),
+    "node_parked": _parked,
+    "wait_changed": _wait_changed,
+    "events_received": _received,
+    "race_lost": _always("called off: the race that it leads to is won"),
     "edges_resolved": _edges_resolved,
     "checkpoint_reached": _checkpoint,
     "checkpoint_unreachable": _checkpoint,
@@ -140,5 +187,9 @@ _SAID: Final[dict[str, Callable[[model.TimelineEntry, Detail], str]]] = {
     "control_accepted": _accepted,
     "control_applied": _settled,
     "control_rejected": _settled,
+    "signal_accepted": _told,
+    "signal_applied": _taken,
+    "signal_ignored": _taken,
+    "signal_discarded": _taken,
 }
 """What is said of an event, by its type."""

@@ -77,6 +77,8 @@ async def _preview(connection: Connection, run_id: str, fork: Fork, as_json: boo
         return DONE
     status = word(run_pb2.RunStatus.DESCRIPTOR, preview.source_status)
     say(f"a new run from transition {preview.transition_seq}; the source stays {status}", "dim")
+    if preview.reapplied_signals:
+        say(f"told again: {preview.reapplied_signals:,} signals that no step had taken by then", "dim")
     said = (
         (preview.kept_step_refs, "kept"),
         (preview.preserved_step_refs, "output preserved"),

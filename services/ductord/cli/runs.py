@@ -12,6 +12,7 @@ from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli.client import Client, Connection, connected, pages
 from ductord.cli.ending import DONE
 from ductord.cli.output import print_json, status_text, table
+from ductord.cli.waits import wait_text
 from ductord.cli.words import local, number, pair, plain, span, word
 
 EXACT = common.PAYLOAD_FORMAT_JSON
@@ -123,10 +124,13 @@ def fault_text(fault: common.Fault) -> str:
 
 
 def remark(node: model.StepState, now: Any = None) -> str:
-    """What a person wants to know of a node beside its status: why it was skipped, who holds it, when it is tried again, what went wrong."""
+    """What a person wants to know of a node beside its status: why it was skipped, who holds it, what it waits for, when it is tried again, what
+    went wrong."""
     if node.skip_reason:
         return word(model.SkipReason.DESCRIPTOR, node.skip_reason)
     remarks = ["paused"] if node.paused else []
+    if node.HasField("waiting"):
+        remarks.append(wait_text(node.waiting))
     if node.HasField("retry_time") and now is not None:
         wait = (node.retry_time.ToDatetime() - now.ToDatetime()).total_seconds()
         remarks.append(f"retry in {max(wait, 0):.1f} s")

@@ -101,6 +101,7 @@ def _head(run: model.RunDetail, now: Any) -> None:
             ("compensation", owed(summary)),
             ("closed", summary.close_reason.replace("_", " ")),
             ("continued by", summary.continued_to_run_id),
+            ("merged into", summary.merged_into_run_id),
             ("continues", summary.continued_from_run_id),
             ("reset from", _reset(summary)),
             ("subject", f"{summary.subject_type}:{summary.subject_id}" if summary.subject_type else ""),

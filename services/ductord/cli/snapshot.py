@@ -14,6 +14,7 @@ from ductord.cli.ledger import ledger_table
 from ductord.cli.operating import verb
 from ductord.cli.output import compact, counted, facts, print_json, show, status_text, table
 from ductord.cli.runs import fault_text, run_status
+from ductord.cli.waits import wait_text
 from ductord.cli.words import local, plain, word
 
 
@@ -106,6 +107,7 @@ def _node(node: model.NodeSnapshot) -> list[str | Text]:
         *([word(run_pb2.SkipReason.DESCRIPTOR, node.skip_reason)] if node.skip_reason else []),
         *(["paused"] if node.paused else []),
         *(["asked to stop"] if node.cancelling else []),
+        *([wait_text(node.waiting)] if node.HasField("waiting") else []),
         *(["outcome unknown"] if node.outcome_unknown else []),
         *([f"retry at {local(node.retry_time)}"] if node.HasField("retry_time") else []),
         *(["other retry policy"] if node.retry_policy_changed else []),

@@ -1,7 +1,7 @@
 """The commit: a batch of decisions as a handful of statements, all hanging on the versioned update of the runs.
 
-Order is the lock order: keys of events, attempts and waits that others may be writing, runs by id, history, attempts, waits, timers, records. A run that is not
-in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
+Order is the lock order: keys of events and of digests, attempts and waits that others may be writing, runs by id, history, attempts, waits, digests, timers,
+records. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import orjson
 
-from ductord.coordinator import waits
+from ductord.coordinator import digests, waits
 from ductord.coordinator.attempts import contested, write_attempts
 from ductord.coordinator.births import adopt, start_runs
 from ductord.coordinator.decided import Decided, Effects, by_class, ids
@@ -40,8 +40,10 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
     decided = sorted(decided, key=lambda d: d.key)
     of = by_class(decided)
     await waits.lock_keys(connection, of)
+    await digests.lock_keys(connection, of)
     lost = await contested(connection, decided, of)
     lost |= await waits.contested(connection, of, lost)
+    lost |= await digests.contested(connection, of, lost)
     changed = [d for d in decided if d.decision.events and d.key[1] not in lost]
     won = await _write_runs(connection, changed, now)
     lost |= {d.key[1] for d in changed} - won
@@ -103,10 +105,10 @@ def _marks(d: Decided) -> tuple[Any, ...] | None:
 
 
 def _marks_of(run: Run) -> tuple[Any, ...]:
-    return run.saga.status, run.close_reason, run.continued_to_run_id or None, run.held
+    return run.saga.status, run.close_reason, run.continued_to_run_id or None, run.held, run.merged_into_run_id or None
 
 
-_UNMARKED = (CompensationStatus.NONE, "", None, False)
+_UNMARKED = (CompensationStatus.NONE, "", None, False, None)
 
 
 def _run_columns(decided: list[Decided]) -> list[list[Any]]:
@@ -154,6 +156,7 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of
     await adopt(connection, of, now)
     await write_attempts(connection, kept, of, now)
     await waits.write_waits(connection, of, now)
+    await digests.write_digests(connection, of, now)
     await _write_timers(connection, of)
     await _write_checkpoints(connection, of, now)
     born = await start_runs(connection, of, now)

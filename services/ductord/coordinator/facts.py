@@ -18,7 +18,7 @@ from ductord.db.queries import Queries
 from ductord.model import control as controls
 from ductord.model.control import Control
 from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
-from ductord.model.inbox import AttemptReport, LateSuccess, Receipt, Signal, TimerDue
+from ductord.model.inbox import AttemptReport, DigestFact, LateSuccess, Receipt, Signal, TimerDue
 from ductord.model.run import Fault, OutputRef
 
 SQL = Queries("ductord.coordinator", "facts.sql")
@@ -41,6 +41,7 @@ class Facts(msgspec.Struct, kw_only=True):
     lates: list[LateSuccess] = []
     signals: list[Signal] = []
     receipts: list[Receipt] = []
+    digests: list[DigestFact] = []
     more: bool = False
     crowded: bool = False
 

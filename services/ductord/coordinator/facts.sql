@@ -100,6 +100,14 @@ cross join lateral (
     order by p.publish_time desc limit 1
 ) e;
 
+-- name: load_inputs
+-- What runs were triggered with that arrived in a digest.
+select c.run_id::text, s.input
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+cross join lateral (
+    select input::text from eec_workflow_run_start b where b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0
+) s;
+
 -- name: load_started
 -- Steps whose open attempt a worker has taken. Not locked: the commit looks again (`lock_attempts`).
 select c.run_id::text, a.step_ref

@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from ductord.coordinator import histories, outside, starts
+from ductord.coordinator import digests, histories, outside, starts
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
 from ductord.coordinator.facts import (
     Facts,
@@ -39,6 +39,7 @@ _RARE = {
     "late": load_lates,
     "signalled": outside.load_signals,
     "received": outside.load_receipts,
+    "placed": digests.load_places,
 }
 """What few runs have, by the column that says of a run whether it does. Each answers the time of the newest, if there is one."""
 
@@ -138,6 +139,7 @@ def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, f
                 lates=tuple(facts.lates),
                 signals=tuple(facts.signals),
                 receipts=tuple(facts.receipts),
+                digests=tuple(facts.digests),
             )
             return Loaded(
                 known=known,

@@ -1,4 +1,5 @@
-"""What the outside world has told runs: signals, receipts of external events, and their payloads where a tick asks for them. Reads only.
+"""What the outside world has told runs: signals, receipts of external events, and their payloads, and those of a digest's arrivals, where a tick asks for
+them. Reads only.
 
 Rare: whether a run has any came along with its row. Payloads stay where they are until `decide` names them.
 """
@@ -13,7 +14,7 @@ import orjson
 from ductord.coordinator.facts import SQL, Facts, Keys
 from ductord.coordinator.loaded import Loaded
 from ductord.model.enums import NodeStatus, SignalVerb
-from ductord.model.inbox import Receipt, Signal, receipt_key, signal_key
+from ductord.model.inbox import Arrival, Receipt, Signal, receipt_key, signal_key
 
 _SIGNALS = 1_000
 """Far more than the door lets in for one run (E1)."""
@@ -70,6 +71,12 @@ async def load_payloads(connection: asyncpg.Connection, wanted: Sequence[tuple[L
     payloads: Payloads = {loaded.known.start.run_id: dict.fromkeys(names) for loaded, names in wanted}
     said = [(x, request_id) for x, names in wanted for request_id in _signals(x) if signal_key(request_id) in names]
     heard = [(x, name, event) for x, names in wanted for name, event in _events(x).items() if name in names]
+    if arrived := [(x, arrival) for x, names in wanted for arrival in _arrivals(x) if arrival.key in names]:
+        runs = list({(loaded.known.start.tenant_id, arrival.run_id) for loaded, arrival in arrived})
+        rows = await connection.fetch(SQL["load_inputs"], [tenant for tenant, _ in runs], [run for _, run in runs])
+        inputs = {row["run_id"]: _value(row["input"]) for row in rows}
+        for loaded, arrival in arrived:
+            payloads[loaded.known.start.run_id][arrival.key] = inputs.get(arrival.run_id)
     if said:
         rows = await connection.fetch(
             SQL["load_signal_payloads"],
@@ -96,6 +103,11 @@ def _signals(loaded: Loaded) -> set[str]:
     nodes = loaded.known.run.nodes if loaded.known.run is not None else ()
     moved = (request_id for node in nodes if node.waiting is not None for request_id in node.waiting.heard)
     return {signal.request_id for signal in loaded.inbox.signals}.union(moved)
+
+
+def _arrivals(loaded: Loaded) -> list[Arrival]:
+    """The arrivals whose events a tick of this run may ask for."""
+    return [arrival for fact in loaded.inbox.digests for arrival in fact.arrivals]
 
 
 def _events(loaded: Loaded) -> dict[str, _Event]:

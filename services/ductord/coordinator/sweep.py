@@ -17,7 +17,7 @@ _BATCH = 1000
 _EVENT_BATCHES = 100
 _LATE_COMMIT = timedelta(seconds=10)
 """How much older than a look a start may be that the look before could not see yet. What takes longer is found by the walk over all starts."""
-_WAITING = ("reports", "timers", "controls", "lates", "signals", "receipts", "compensations")
+_WAITING = ("reports", "timers", "controls", "lates", "signals", "receipts", "digests", "compensations")
 _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 
 

@@ -58,7 +58,7 @@ with lost as (
     select t.tenant_id, t.run_id, t.kind, t.step_ref, t.item_index from eec_workflow_timer t
     where t.woken_time < eec_now() - $1::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.run_id = t.run_id offset 0)
-      and not exists (select from eec_workflow_run r where r.tenant_id = t.tenant_id and r.run_id = t.run_id and r.held and t.kind <> 'run_timeout'
+      and not exists (select from eec_workflow_run r where r.tenant_id = t.tenant_id and r.run_id = t.run_id and r.held and t.kind not in ('run_timeout', 'node_grace')
                         and (r.status = 'paused' or r.node_states -> t.step_ref -> 'paused' is not null) offset 0)
     order by t.woken_time limit $2 for update skip locked
 ),
@@ -191,6 +191,19 @@ with lost as (
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = n.tenant_id and w.run_id = n.run_id offset 0)
       and not exists (select from eec_workflow_run r where r.tenant_id = n.tenant_id and r.run_id = n.run_id and r.held
                         and (r.status = 'paused' or r.node_states -> n.step_ref -> 'paused' is not null) offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_digests
+-- Places in digests that nobody woke a run for; what a pause of the run or of the step holds waits for a resume (C2).
+with lost as (
+    select distinct a.tenant_id, a.run_id from eec_workflow_digest_arrival a
+    where a.told_time is null and a.leave_time is null and a.arrive_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id offset 0)
+      and not exists (select from eec_workflow_run r where r.tenant_id = a.tenant_id and r.run_id = a.run_id and r.held
+                        and (r.status = 'paused' or r.node_states -> a.step_ref -> 'paused' is not null) offset 0)
     limit $2
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)

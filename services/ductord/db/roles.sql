@@ -47,7 +47,7 @@ grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
 
 -- run_control: asks, and looks at what became of it. It never writes a run.
 grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer,
-    eec_workflow_quarantine, eec_workflow_compensation to ductor_run_control;
+    eec_workflow_quarantine, eec_workflow_compensation, eec_workflow_signal, eec_workflow_digest to ductor_run_control;
 grant select, insert on eec_workflow_intent to ductor_run_control;
 grant insert on eec_workflow_wakeup, eec_workflow_audit to ductor_run_control;  -- a resume that only wakes a run that was set aside settles itself
 
@@ -60,7 +60,8 @@ grant insert on eec_workflow_wakeup to ductor_signals;
 -- reads: looks, never touches. A wake-up of a run that has no state yet is what makes a run `pending`.
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run_label, eec_workflow_run, eec_workflow_wakeup,
     eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit,
-    eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt to ductor_reads;
+    eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt, eec_workflow_digest,
+    eec_workflow_digest_arrival to ductor_reads;
 
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
@@ -74,7 +75,9 @@ grant select, insert, update on eec_workflow_compensation to ductor_coordinator;
 grant select, insert, update (status, settle_time, outcome_message) on eec_workflow_signal to ductor_coordinator;
 grant select, insert, update (close_time) on eec_workflow_wait to ductor_coordinator;
 grant select, delete on eec_workflow_event to ductor_coordinator;
-grant select, insert, update on eec_workflow_digest, eec_workflow_digest_arrival, eec_workflow_digest_last to ductor_coordinator;
+grant select, insert, update (leader_run_id, close_time, flush_time) on eec_workflow_digest to ductor_coordinator;
+grant select, insert, update (place, told_time, leave_time) on eec_workflow_digest_arrival to ductor_coordinator;
+grant select, insert, update (last_time) on eec_workflow_digest_last to ductor_coordinator;
 grant select, insert, update (applied_time) on eec_workflow_receipt to ductor_coordinator;
 grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarantine to ductor_coordinator;
 grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column

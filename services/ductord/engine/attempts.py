@@ -167,3 +167,5 @@ def reset(tick: Tick, index: int) -> None:
     drop(tick, index, Outcome.REVOKED)
     if policy.total_timeout_ms(step, node) is not None:
         tick.do(ClearTimers(kind=TimerKind.TOTAL_TIMEOUT, step_ref=step.ref))
+    if node.lost and node.cancelling:
+        tick.do(ClearTimers(kind=TimerKind.NODE_GRACE, step_ref=step.ref))

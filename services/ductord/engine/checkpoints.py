@@ -54,7 +54,9 @@ def _met(tick: Tick, index: int) -> bool | None:
             edges = tick.manifest.edges
             outgoing = tick.manifest.steps[index].outgoing
             return any(tick.work.taken(e) and edges[e].type in routing.HANDLING for e in outgoing)
-        case NodeStatus.FAILED | NodeStatus.CANCELLED:
+        case NodeStatus.CANCELLED:
+            return node.skip_reason in _PASSING_SKIPS  # it lost a race while it was at work
+        case NodeStatus.FAILED:
             return False
         case NodeStatus.PENDING | NodeStatus.RUNNING | NodeStatus.WAITING:
             return None

@@ -145,14 +145,15 @@ def _judge(tick: Tick, report: AttemptReport) -> None:
 
 
 def _timer(tick: Tick, timer: TimerDue) -> bool:
-    """Apply a timer; True if it says that the run's own time is over. While the run is paused all others are held (C2)."""
+    """Apply a timer; True if it says that the run's own time is over. While the run is paused all others are held (C2), but for the grace of a loser, which is
+    part of an end that is under way (G7)."""
     if not tick.open:
         tick.clear_timers()
         return False
     if timer.kind is TimerKind.RUN_TIMEOUT:
         tick.do(ClearTimers(kind=timer.kind, step_ref=timer.step_ref))
         return True
-    if tick.holds(timer.step_ref):
+    if timer.kind is not TimerKind.NODE_GRACE and tick.holds(timer.step_ref):
         tick.held.append(timer)
         return False
     tick.do(ClearTimers(kind=timer.kind, step_ref=timer.step_ref))

@@ -223,6 +223,7 @@ class Working:
             cancelling=False,
             waiting=None,
             preserved=node.preserved or preserved,
+            rank=self.run.moves + 1 if index in self._graph.racers else 0,
             end_time=at,
         )
         self.run = replace(

@@ -7,13 +7,13 @@ outputs changes nothing but `Tick.missing`.
 from collections.abc import Iterable
 from functools import partial
 
-from ductord.engine import faults, policy, routing
+from ductord.engine import faults, policy, races, routing
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import Ending, bindings
 from ductord.engine.tick import Tick
 from ductord.model.effects import ClearTimers
 from ductord.model.enums import EdgeState, EdgeType, NodeStatus, OnError, SkipReason, StepType, TimerKind
-from ductord.model.events import EdgesResolved, NodeEnded
+from ductord.model.events import EdgesResolved, NodeEnded, RaceLost
 from ductord.model.manifest import Expression
 from ductord.model.run import Fault, OutputRef
 
@@ -47,7 +47,8 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
 
 
 def fail(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) -> None:
-    """The node fails: `completed_with_error` if its on_error is `continue`, else `failed`, which stops the run by its policy (G4, G5).
+    """The node fails: `completed_with_error` if its on_error is `continue`, else `failed`, which stops the run by its policy (G4, G5). A failure of one that
+    has lost a race is none (G7).
 
     If routing the failure fails too, that edge is dead and its fault replaces the first: nothing may pass for handled that was not evaluated.
     """
@@ -66,6 +67,9 @@ def reject(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None
 def _fail(
     tick: Tick, index: int, fires: frozenset[EdgeType], fault: Fault, output: OutputRef | None, *, go_on: bool
 ) -> None:
+    if races.lost(tick, index):
+        lose(tick, index, fault)
+        return
     step = tick.manifest.steps[index]
     if tick.lacks(tick.graph.exit_reads[index], step.ref, output):
         return
@@ -107,6 +111,17 @@ def cancel(tick: Tick, index: int, fault: Fault | None = None) -> None:
     reason = SkipReason.RACE_LOST if lost else None
     _end(tick, index, NodeEnded(step_ref=ref, status=NodeStatus.CANCELLED, skip_reason=reason, fault=fault))
     _resolve(tick, index, (), EdgeState.DEAD_SKIP if lost else EdgeState.DEAD_FAILURE)
+
+
+def lose(tick: Tick, index: int, fault: Fault | None = None) -> None:
+    """End a node that has lost a race, and on which nobody works: skipped if it has not begun, else cancelled (G7). `fault`: what it came to, if anything."""
+    node = tick.work.nodes[index]
+    if node.status is NodeStatus.PENDING:
+        skip(tick, index, SkipReason.RACE_LOST)
+        return
+    if not node.lost:
+        tick.emit(RaceLost(step_ref=tick.manifest.steps[index].ref))
+    cancel(tick, index, fault)
 
 
 def _test(tick: Tick, ending: Ending, condition: Expression) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ductord.engine import races, stopping
 from ductord.engine.checkpoints import outputs_of
 from ductord.engine.evolve import Working, bare_run
 from ductord.engine.graph import graph_of
@@ -138,7 +139,8 @@ def base_of(inbox: Inbox) -> Run | None:
 
 
 def start(tick: Tick) -> None:
-    """Take a reset run up: what was open at the source is pending again, and everything pending is looked at, since the source may have been held."""
+    """Take a reset run up: what was open at the source is pending again, and everything pending is looked at, since the source may have been held. What was to
+    end because it had lost a race does not run for it again (G7)."""
     begun = tick.inbox.start
     tick.emit(
         RunForked(source_run_id=begun.reset_from_run_id, source_seq=begun.reset_from_seq, inverses=begun.inverses)
@@ -150,6 +152,8 @@ def start(tick: Tick) -> None:
         if state.status is CheckpointStatus.UNREACHABLE:
             tick.do(RecordCheckpoint(name=checkpoint.name, status=state.status))
     tick.touched.update(range(len(tick.manifest.checkpoints)))
+    for race in races.over(tick):
+        stopping.call_off(tick, race)
     tick.reach(range(len(tick.work.nodes)))
 
 
@@ -180,6 +184,9 @@ def _refused_steps(
                 ref,
                 "had ended at that transition: it stays as it was and can be given neither an input nor an output",
             )
+    for step in manifest.steps:
+        if step.ref in overrides and step.action is None:
+            return step.ref, f"is of type {step.type}: it takes no input"
     for ref in preserve:
         if ref in overrides:
             return ref, "is to be preserved and to get another input: it does not run, so it is given none"

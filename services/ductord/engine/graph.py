@@ -7,6 +7,7 @@ graph must never refer to its manifest.
 import weakref
 from collections.abc import Iterable
 
+from ductord.model.enums import StepType
 from ductord.model.manifest import Expression, Manifest, Step
 
 
@@ -16,10 +17,21 @@ class Graph:
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
     and outgoing conditions. `targets`: per step, the target of every outgoing edge. `looks`: the steps that look
-    at the run while they wait.
+    at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
     """
 
-    __slots__ = ("checkpoint_index", "checkpoints", "exit_reads", "index", "leaves", "looks", "start_reads", "targets")
+    __slots__ = (
+        "checkpoint_index",
+        "checkpoints",
+        "exit_reads",
+        "index",
+        "leaves",
+        "looks",
+        "only_for",
+        "racers",
+        "start_reads",
+        "targets",
+    )
 
     def __init__(self, manifest: Manifest) -> None:
         self.index = {step.ref: i for i, step in enumerate(manifest.steps)}
@@ -34,6 +46,9 @@ class Graph:
         self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
         self.looks = tuple(i for i, step in enumerate(manifest.steps) if step.wait is not None)
         self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)
+        races = [i for i, step in enumerate(manifest.steps) if step.type is StepType.RACE]
+        self.racers = frozenset(manifest.edges[e].source for i in races for e in manifest.steps[i].incoming)
+        self.only_for = {race: self._only_for(race) for race in races}
 
     def downstream(self, roots: Iterable[int]) -> set[int]:
         """`roots` and every step that any path of edges leads to from them."""
@@ -45,6 +60,13 @@ class Graph:
                     seen.add(target)
                     todo.append(target)
         return seen
+
+    def _only_for(self, race: int) -> tuple[int, ...]:
+        only = {race}
+        for index in reversed(range(race)):
+            if self.targets[index] and all(target in only for target in self.targets[index]):
+                only.add(index)
+        return tuple(sorted(only - {race}, reverse=True))
 
 
 def graph_of(manifest: Manifest) -> Graph:

@@ -5,7 +5,7 @@ Goes through them in Kahn order, so that every step is looked at after all its p
 
 from heapq import heappop
 
-from ductord.engine import exits, faults, routing, stopping
+from ductord.engine import exits, faults, races, routing, stopping
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.routing import Arrival
@@ -40,6 +40,8 @@ def begin(tick: Tick, index: int) -> None:
     preserved = tick.inbox.start.preserved.get(step.ref)
     if preserved is not None and not tick.work.nodes[index].preserved:
         exits.succeed(tick, index, preserved)
+        if races.calls_off(tick, index):
+            stopping.call_off(tick, index)
         return
     if tick.lacks(tick.graph.start_reads[index]):
         return

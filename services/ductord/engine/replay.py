@@ -1,9 +1,9 @@
 """Replay: decide a recorded run again with today's engine, and name the first transition that would come out differently.
 
 A recording says which facts there were, not which tick was told of which: a transition's own events name the reports and controls that it was decided
-from, timers follow from the effects of the decisions before, signals and received events say in which transition they were dealt with, and everything else
-(late reports, rejected controls) changes no history. What a reset run adopted is folded, not decided: its source decided it. Pure: never looks at a clock, a
-row or a socket.
+from, timers follow from the effects of the decisions before, signals and received events say in which transition they were dealt with, what a digest was told
+is read off what came of it, and everything else (late reports, rejected controls) changes no history. What a reset run adopted is folded, not decided: its
+source decided it. Pure: never looks at a clock, a row or a socket.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ductord.engine import windows_told
 from ductord.engine.decide import decide
 from ductord.engine.evolve import fold
 from ductord.engine.expressions import Programs, programs_for
@@ -22,7 +23,7 @@ from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer, SettleControl
 from ductord.model.enums import InverseStatus, OperationStatus, Outcome, TaskKind, TimerKind, Verb
 from ductord.model.events import AttemptEnded, Event, InverseEnded, InverseRegistered, RunStopping
-from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, SourceKey, TimerDue
+from ductord.model.inbox import AttemptReport, DigestFact, Inbox, LateSuccess, Origin, SourceKey, TimerDue
 from ductord.model.recording import AttemptLine, Recording, TransitionLine
 from ductord.model.run import Run
 
@@ -111,6 +112,8 @@ class _Stage:
         outputs = {r.step_ref: self._attempts[_key(r)].output for r in reports if r.output and r.kind is TaskKind.STEP}
         sources: dict[SourceKey, Any] = {}
         payloads: dict[str, Any] = {}
+        digests, collected = self._digests(line)
+        self._payloads |= collected
         while True:
             inbox = Inbox(
                 start=self._start,
@@ -126,6 +129,7 @@ class _Stage:
                 signals=tuple(s.signal for s in self._recording.signals if s.seq == line.seq),
                 receipts=tuple(r.receipt for r in self._recording.receipts if r.seq == line.seq),
                 payloads=payloads,
+                digests=digests,
             )
             decision = decide(self._manifest, self._programs, self._run, inbox, line.at, self._limits)
             if not isinstance(decision, Missing):
@@ -248,6 +252,17 @@ class _Stage:
         if row is None:
             raise ReplayError(f"the output of {ref}#{attempt} is not in the recording")
         return row.output if row.reference is not None else row.late_output
+
+    def _digests(self, line: TransitionLine) -> tuple[tuple[DigestFact, ...], dict[str, Any]]:
+        if self._run is None or not any(step.digest is not None for step in self._manifest.steps):
+            return (), {}
+        try:
+            return windows_told.read(self._manifest, self._run, line.events, self._made)
+        except KeyError as error:
+            raise ReplayError(f"the output of a digest is not in the recording: {error}") from error
+
+    def _made(self, ref: str, attempt: int) -> Any:
+        return self._attempts[ref, TaskKind.STEP, -1, attempt].output
 
     def _payload(self, key: str) -> Any:
         if key not in self._payloads:

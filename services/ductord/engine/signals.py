@@ -13,6 +13,7 @@ from ductord.engine.tick import Tick
 from ductord.model.effects import MoveSignals, SettleSignal, TakeReceipts
 from ductord.model.enums import NodeStatus, SignalStatus, SkipReason
 from ductord.model.inbox import AttemptReport, Receipt, Signal, TimerDue
+from ductord.model.run import Node
 
 Fact = AttemptReport | TimerDue | Signal | Receipt
 
@@ -91,6 +92,11 @@ def _place(fact: Fact) -> tuple[str, int] | None:
     return (fact.step_ref, fact.attempt) if isinstance(fact, Receipt) else None
 
 
+def cut_off(node: Node) -> bool:
+    """Whether the node ended otherwise than by itself, as what the stop of a run ends does."""
+    return node.status is NodeStatus.CANCELLED or node.skip_reason is SkipReason.RUN_ENDED
+
+
 def put_away(tick: Tick) -> None:
     """Signals for steps that ended in this tick without them change nothing any more (E1)."""
     for signal in _unsettled(tick):
@@ -160,6 +166,8 @@ def _cut_off(tick: Tick, signal: Signal) -> bool:
     if index is None or tick.work.run.stop is None:
         return False
     node = tick.work.nodes[index]
+    if node.skip_reason is SkipReason.RACE_LOST:
+        return False
     return node.status is NodeStatus.CANCELLED or node.skip_reason is SkipReason.RUN_ENDED
 
 

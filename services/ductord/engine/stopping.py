@@ -71,13 +71,15 @@ def on_grace_over(tick: Tick) -> None:
 
 
 def call_off(tick: Tick, race: int) -> None:
-    """Cancel whatever leads to nothing but this race, which is over: it passes a skip, and is no failure (G7)."""
-    nodes = tick.work.nodes
-    for index in _only_for(tick, race):
+    """Cancel whatever leads to nothing but this race, which is over: it passes a skip, and is no failure (G7). What a reset preserved, and has not been given
+    yet, is left to it (C5)."""
+    nodes, preserved = tick.work.nodes, tick.inbox.start.preserved
+    for index in tick.graph.only_for[race]:
         node, ref = nodes[index], tick.manifest.steps[index].ref
         if node.status is NodeStatus.PENDING:
-            tick.ready.pop(index, None)
-            exits.skip(tick, index, SkipReason.RACE_LOST)
+            if ref not in preserved or node.preserved:
+                tick.ready.pop(index, None)
+                exits.lose(tick, index)
         elif node.status in BEGUN and not node.cancelling:
             tick.emit(RaceLost(step_ref=ref))
             if _may_report(tick, index):
@@ -86,7 +88,7 @@ def call_off(tick: Tick, race: int) -> None:
                 tick.do(SetTimer(kind=TimerKind.NODE_GRACE, step_ref=ref, due_time=deadline))
             else:
                 kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
-                exits.cancel(tick, index, node.fault)
+                exits.lose(tick, index, node.fault)
 
 
 def on_node_grace(tick: Tick, step_ref: str) -> None:
@@ -95,15 +97,6 @@ def on_node_grace(tick: Tick, step_ref: str) -> None:
     if index is not None and tick.work.nodes[index].status in BEGUN and tick.work.nodes[index].lost:
         kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
         exits.cancel(tick, index, tick.work.nodes[index].fault)
-
-
-def _only_for(tick: Tick, race: int) -> list[int]:
-    """The steps all whose ways lead to the race, nearest first."""
-    targets, only = tick.graph.targets, {race}
-    for index in reversed(range(race)):
-        if targets[index] and all(target in only for target in targets[index]):
-            only.add(index)
-    return sorted(only - {race}, reverse=True)
 
 
 def _cleanup(tick: Tick, failing: list[int]) -> list[int]:

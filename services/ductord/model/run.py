@@ -94,7 +94,8 @@ class Node(_Value, frozen=True, kw_only=True):
     `first_time`: first dispatch (total time-out). `unknown`: logical attempts that a worker had taken and that ended without a word of their own, with
     no success since: their effects may exist (C7). `doubts`: such ones of before a reset of the node or a redrive. `paused`: an operator holds the
     node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of
-    the definition's.
+    the definition's. `lost`: it has lost a race (G7). `rank`: of a step in a race, the number of the move by which it ended: who was first is told by
+    it, also of those that ended in one tick.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -118,6 +119,7 @@ class Node(_Value, frozen=True, kw_only=True):
     timeouts: Timeouts | None = None
     waiting: Waiting | None = None
     lost: bool = False
+    rank: int = 0
 
 
 class Continuation(_Value, frozen=True, kw_only=True):

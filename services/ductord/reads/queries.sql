@@ -11,7 +11,7 @@ select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
-       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
+       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
@@ -27,7 +27,7 @@ select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
-       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
+       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_label l
 join eec_workflow_run_start s on s.tenant_id = l.tenant_id and s.run_id = l.run_id
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
@@ -48,7 +48,7 @@ select s.run_id::text, 'pending' as status, s.family_slug, s.definition_id::text
        s.subject_id, s.create_time, null::timestamptz as start_time, null::timestamptz as end_time, false as has_errors, '' as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        'none' as compensation_status, '' as close_reason,
-       s.continued_from_run_id::text, null::text as continued_to_run_id, s.reset_from_run_id::text, s.reset_from_seq
+       s.continued_from_run_id::text, null::text as continued_to_run_id, null::text as merged_into_run_id, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_start s
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
   and s.run_id in (select w.run_id from eec_workflow_wakeup w where w.tenant_id = $1)
@@ -64,7 +64,7 @@ select s.run_id::text, r.status, s.family_slug, s.definition_id::text, s.version
        s.subject_id, s.create_time, r.start_time, r.end_time, r.has_errors, r.current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        r.compensation_status, r.close_reason,
-       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
+       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
 from eec_workflow_run_start s
 join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid) and r.end_time is null
@@ -78,7 +78,8 @@ select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
-       s.continued_from_run_id::text, r.continued_to_run_id::text, s.reset_from_run_id::text, s.reset_from_seq, s.idempotency_key, s.input::text,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
+       s.idempotency_key, s.input::text,
        coalesce(r.record_version, 0) as record_version, r.node_states::text, r.run_state::text, r.result::text, r.result_refs::text,
        q.error, q.ticks, q.since, q.retry_time
 from eec_workflow_run_start s
@@ -106,6 +107,10 @@ select s.version_id::text, r.node_states::text
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and s.run_id = $2;
+
+-- name: leaders_of
+-- Who leads these digest windows.
+select window_id::text, leader_run_id::text from eec_workflow_digest where tenant_id = $1 and window_id = any($2::uuid[]);
 
 -- name: load_manifest
 -- Of a version, whose manifest never changes: read once per process.

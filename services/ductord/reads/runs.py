@@ -4,7 +4,7 @@ A reply is bounded (L7, PL-06): the input always fits; of a result that is put t
 and the steps hold it. Nothing is parsed that is only passed on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import asyncpg
@@ -21,6 +21,7 @@ from ductord.reads.ledger import ledger_of
 from ductord.reads.versions import Outline, Outlines
 from ductord.rpc.payloads import fill_payload
 from ductord.rpc.runs import checkpoint, fault_message, quarantine, run_not_found, summary
+from ductord.rpc.waits import wait_state, windows_of
 from ductord.rpc.words import NODE_STATUS, SKIP_REASON, STEP_TYPE
 
 PENDING: Final = Node()
@@ -71,7 +72,7 @@ async def get_run(
         summary=summary(row),
         error=fault_message(state.fault or state.output_fault),
         error_step_ref=(state.stop.step_ref or "") if state.stop is not None else "",
-        nodes=_nodes(outline, nodes),
+        nodes=_nodes(outline, nodes, await leaders_of(db, tenant_id, nodes.values())),
         checkpoints=_checkpoints(outline, state),
         quarantine=quarantine(row),
         transition_count=row["record_version"],
@@ -95,6 +96,14 @@ async def get_run(
     fill_payload(detail, "input", given, payload_format, max_bytes=room - size(result))
     fill_payload(detail, "result", result, payload_format, max_bytes=max_bytes - detail.ByteSize())
     return detail
+
+
+async def leaders_of(db: asyncpg.Connection, tenant_id: str, nodes: Iterable[Node]) -> dict[str, str]:
+    """Who leads the digest windows that the nodes wait in: run ids by window (E5)."""
+    windows = windows_of(nodes)
+    if not windows:
+        return {}
+    return {row["window_id"]: row["leader_run_id"] for row in await db.fetch(_q["leaders_of"], tenant_id, windows)}
 
 
 def size(text: str | None) -> int:
@@ -128,7 +137,7 @@ def _affordable(refs: Mapping[str, int], nodes: Mapping[str, Node], room: int) -
     return kept
 
 
-def _nodes(outline: Outline, nodes: Mapping[str, Node]) -> list[run_pb2.NodeSummary]:
+def _nodes(outline: Outline, nodes: Mapping[str, Node], leaders: Mapping[str, str]) -> list[run_pb2.NodeSummary]:
     summaries = []
     for step in outline.steps:
         node = nodes.get(step.ref, PENDING)
@@ -140,6 +149,7 @@ def _nodes(outline: Outline, nodes: Mapping[str, Node]) -> list[run_pb2.NodeSumm
                 skip_reason=SKIP_REASON[node.skip_reason],
                 attempt=node.attempt,
                 paused=node.paused,
+                waiting=wait_state(node.waiting, leaders),
             )
         )
     return summaries

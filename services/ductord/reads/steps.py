@@ -15,7 +15,7 @@ from ductord.db.queries import Queries
 from ductord.model.enums import NodeStatus
 from ductord.model.run import Node
 from ductord.reads.attempts import latest
-from ductord.reads.runs import PENDING, load_outputs, nodes_of, size
+from ductord.reads.runs import PENDING, leaders_of, load_outputs, nodes_of, size
 from ductord.reads.versions import Outline, Outlines, Step
 from ductord.rpc.answers import timestamp_or_none
 from ductord.rpc.errors import refused
@@ -23,6 +23,7 @@ from ductord.rpc.paging import Page
 from ductord.rpc.payloads import fill_payload
 from ductord.rpc.room import fitting
 from ductord.rpc.runs import fault_message, run_not_found
+from ductord.rpc.waits import wait_state
 from ductord.rpc.words import NODE_STATUS, SKIP_REASON, STEP_TYPE
 
 MAX_ATTEMPTS: Final = 100
@@ -31,13 +32,14 @@ _q: Final = Queries("ductord.reads")
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes of one run as they stand. `now` is the database's time of the look."""
+    """The nodes of one run as they stand. `now` is the database's time of the look. `leaders`: who leads the digest windows that they wait in."""
 
     tenant_id: str
     run_id: str
     now: datetime
     outline: Outline
     nodes: Mapping[str, Node]
+    leaders: Mapping[str, str]
 
 
 async def look(db: asyncpg.Connection, outlines: Outlines, tenant_id: str, run_id: str, now: datetime) -> Nodes:
@@ -46,7 +48,9 @@ async def look(db: asyncpg.Connection, outlines: Outlines, tenant_id: str, run_i
     if row is None:
         raise run_not_found()
     outline = await outlines.outline(db, tenant_id, row["version_id"])
-    return Nodes(tenant_id=tenant_id, run_id=run_id, now=now, outline=outline, nodes=nodes_of(row["node_states"]))
+    nodes = nodes_of(row["node_states"])
+    leaders = await leaders_of(db, tenant_id, nodes.values())
+    return Nodes(tenant_id=tenant_id, run_id=run_id, now=now, outline=outline, nodes=nodes, leaders=leaders)
 
 
 async def list_steps(
@@ -119,6 +123,7 @@ def _state(run: Nodes, step: Step, starts: Mapping[str, datetime | None]) -> run
         end_time=timestamp_or_none(node.end_time),
         error=fault_message(node.fault),
         retry_time=timestamp_or_none(node.due_time if held_back else None),
+        waiting=wait_state(node.waiting, run.leaders),
         paused=node.paused,
     )
 

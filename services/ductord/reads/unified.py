@@ -1,10 +1,12 @@
-"""The unified timeline: a run's history with what was asked of it woven in, each control where it was accepted and where it was settled (C1).
+"""The unified timeline: a run's history with what came from outside woven in, each control and each signal where it was accepted and where it was
+settled (C1, E1).
 
 Two sequences are merged by time, each in its own order, so that a clock that was set back loses nothing. A page token holds the place in both.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Final
 
 import asyncpg
@@ -13,7 +15,7 @@ import orjson
 
 from ductor.workflow.v1 import run_pb2
 from ductord.db.queries import Queries
-from ductord.model.enums import OperationStatus
+from ductord.model.enums import OperationStatus, SignalStatus
 from ductord.model.events import Event
 from ductord.model.jsonvalue import dumps
 from ductord.reads.steps import Nodes
@@ -24,13 +26,22 @@ from ductord.rpc.payloads import fill_payload
 from ductord.rpc.room import fitting
 
 _CHUNK: Final = 100
-"""Control points read at a time."""
-_SETTLED: Final = 1
-_q: Final = Queries("ductord.reads", "controls.sql")
+"""Points read at a time."""
+_q: Final = Queries("ductord.reads", "points.sql")
+
+
+class _Phase(IntEnum):
+    """A signal and a control accepted, a control and a signal settled: in this order within one instant."""
+
+    TOLD = -1
+    ASKED = 0
+    JUDGED = 1
+    TAKEN = 2
+
 
 _Point = tuple[datetime | None, int, str]
-"""Time, phase (accepted, settled), request id."""
-_NO_POINT: Final[_Point] = (None, -1, "")
+"""Time, phase, request id."""
+_NO_POINT: Final[_Point] = (None, _Phase.TOLD, "")
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +60,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 async def get_unified_timeline(
     db: asyncpg.Connection, run: Nodes, page: Page, payload_format: int, max_bytes: int
 ) -> tuple[Sequence[run_pb2.TimelineEntry], str]:
-    """One page of events and control points, oldest first, and the next page's token."""
+    """One page of events, controls and signals, oldest first, and the next page's token."""
     place = _place(page.after)
     events = events_after(db, run, place.event)
     points = _points_after(db, run, place.point)
@@ -58,7 +69,7 @@ async def get_unified_timeline(
     while (event is not None or point is not None) and len(entries) < page.fetch:
         if point is not None and (event is None or _before(point, event)):
             place = msgspec.structs.replace(place, point=(point["at"], point["phase"], point["request_id"]))
-            entries.append((place.key, _control(run, place.event[0], point, payload_format)))
+            entries.append((place.key, _entry(run, place.event[0], point, payload_format)))
             point = await anext(points, None)
         elif event is not None:
             position, at, fact = event
@@ -70,14 +81,14 @@ async def get_unified_timeline(
 
 
 def _before(point: asyncpg.Record, event: tuple[Position, datetime, Event]) -> bool:
-    """Whether a control point comes before an event. What a tick settled stands behind what the same tick recorded."""
+    """Whether a point comes before an event. What a tick settled stands behind what the same tick recorded."""
     at: datetime = point["at"]
-    return at < event[1] or (at == event[1] and point["phase"] != _SETTLED)
+    return at < event[1] or (at == event[1] and point["phase"] < _Phase.JUDGED)
 
 
 async def _points_after(db: asyncpg.Connection, run: Nodes, after: _Point) -> AsyncIterator[asyncpg.Record]:
     while True:
-        rows = await db.fetch(_q["list_control_points"], run.tenant_id, run.run_id, *after, _CHUNK)
+        rows = await db.fetch(_q["list_points"], run.tenant_id, run.run_id, *after, _CHUNK)
         for row in rows:
             yield row
         if len(rows) < _CHUNK:
@@ -85,25 +96,39 @@ async def _points_after(db: asyncpg.Connection, run: Nodes, after: _Point) -> As
         after = (rows[-1]["at"], rows[-1]["phase"], rows[-1]["request_id"])
 
 
-def _control(run: Nodes, seq: int, row: asyncpg.Record, payload_format: int) -> run_pb2.TimelineEntry:
-    settled = row["phase"] == _SETTLED
-    status = OperationStatus(row["status"]) if settled else None
+def _entry(run: Nodes, seq: int, row: asyncpg.Record, payload_format: int) -> run_pb2.TimelineEntry:
     entry = run_pb2.TimelineEntry(
         seq=seq,
         event_index=-1,
         event_time=timestamp(row["at"]),
-        type=f"control_{status or 'accepted'}",
+        type=_type(row),
         step_ref=row["step_ref"],
         run_id=run.run_id,
     )
     detail: dict[str, Any] = {"verb": row["verb"], "request_id": row["request_id"]}
-    if settled:
-        detail |= _told(code=row["outcome_code"], message=row["outcome_message"], result=orjson.loads(row["result"]))
-    else:
-        asked = orjson.loads(row["asked"])
-        detail |= _told(actor=row["actor"], reason=row["reason"], asked=asked, overridden=row["overridden"])
+    match row["phase"]:
+        case _Phase.TOLD:
+            approver, status = row["approver_id"], row["case_status"]
+            detail |= _told(actor=row["actor"], approver_id=approver, comment=row["reason"], case_status=status)
+        case _Phase.ASKED:
+            asked = orjson.loads(row["asked"])
+            detail |= _told(actor=row["actor"], reason=row["reason"], asked=asked, overridden=row["overridden"])
+        case _:
+            detail |= _told(code=row["code"], message=row["message"], result=orjson.loads(row["result"]))
     fill_payload(entry, "detail", dumps(detail), payload_format)
     return entry
+
+
+def _type(row: asyncpg.Record) -> str:
+    match row["phase"]:
+        case _Phase.TOLD:
+            return "signal_accepted"
+        case _Phase.ASKED:
+            return "control_accepted"
+        case _Phase.JUDGED:
+            return f"control_{OperationStatus(row['status'])}"
+        case _:
+            return f"signal_{SignalStatus(row['status'])}"
 
 
 def _told(**facts: Any) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def summary(row: Row) -> run_pb2.RunSummary:
         close_reason=row["close_reason"],
         continued_from_run_id=row["continued_from_run_id"] or "",
         continued_to_run_id=row["continued_to_run_id"] or "",
+        merged_into_run_id=row["merged_into_run_id"] or "",
         reset_from_run_id=row["reset_from_run_id"] or "",
         reset_from_transition_seq=row["reset_from_seq"],
     )

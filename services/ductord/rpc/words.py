@@ -19,6 +19,7 @@ from ductord.model.enums import (
     TaskKind,
     Tier,
     Verb,
+    WaitingType,
 )
 
 
@@ -44,6 +45,7 @@ OPERATION_STATUS: Final = _numbers(OperationStatus, control_pb2.OperationStatus,
 COMPENSATION_STATUS: Final = _numbers(CompensationStatus, run_pb2.CompensationStatus, "COMPENSATION_STATUS")
 COMPENSATION_BLOCK: Final = _numbers(CompensationBlock, run_pb2.CompensationBlock, "COMPENSATION_BLOCK")
 INVERSE_STATUS: Final = _numbers(InverseStatus, run_pb2.CompensationEntryStatus, "COMPENSATION_ENTRY_STATUS")
+WAITING_TYPE: Final = _numbers(WaitingType, run_pb2.WaitingType, "WAITING_TYPE")
 
 RUN_STATUS_WORD: Final = {number: word or "" for word, number in RUN_STATUS.items()}
 """Number → stored word; UNSPECIFIED, as a filter any status, is empty."""

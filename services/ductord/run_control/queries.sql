@@ -124,7 +124,7 @@ select s.run_id::text, r.status, s.family_slug, s.definition_id::text, s.version
        s.subject_type, s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors,
        coalesce(r.current_step, '') as current_step, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason, r.continued_to_run_id::text,
-       s.continued_from_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
+       r.merged_into_run_id::text, s.continued_from_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
        r.record_version, r.format_version, r.engine_level, r.node_states::text, r.edge_states, r.run_state::text, s.context::text,
        q.run_id is not null as quarantined, q.error, q.ticks, q.since, q.retry_time, eec_now() as now
 from eec_workflow_run_start s
@@ -149,3 +149,14 @@ select c.run_id::text, c.position, c.step_ref, c.item_index, c.block, c.number, 
        c.family_slug, c.source_attempt, c.source_run_id::text
 from eec_workflow_compensation c
 where c.tenant_id = $1 and c.run_id = $2 order by c.position limit $3;
+
+-- name: count_untaken
+-- Signals that no step of the run had taken by transition $3: a run that is reset to it is told them again (C5).
+select count(*)::int
+from eec_workflow_transition t
+join eec_workflow_signal s on s.tenant_id = t.tenant_id and s.run_id = t.run_id and (s.settle_time is null or s.settle_time > t.at)
+where t.tenant_id = $1 and t.run_id = $2 and t.seq = $3;
+
+-- name: leaders_of
+-- Who leads these digest windows.
+select window_id::text, leader_run_id::text from eec_workflow_digest where tenant_id = $1 and window_id = any($2::uuid[]);

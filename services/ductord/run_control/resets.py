@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import asyncpg
 import msgspec
 
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
+from ductord.db.queries import Queries
 from ductord.engine import forks
 from ductord.engine.forks import Preview, Target
 from ductord.model.control import Rejection
@@ -20,6 +22,7 @@ from ductord.run_control.histories import Histories, state_after
 from ductord.run_control.intents import check, find_known, refusal_of
 from ductord.run_control.runs import Found, Versions, find
 
+_q: Final = Queries("ductord.run_control")
 _NAMED = 3
 """Steps that a description names."""
 
@@ -51,7 +54,8 @@ async def told(db: asyncpg.Connection, versions: Versions, tenant_id: str, ask: 
         if known is None:
             raise refusal_of(made)
         return Told(preview=None, now=found.now)
-    return Told(preview=_preview(made, found.run), now=found.now)
+    untaken: int = await db.fetchval(_q["count_untaken"], tenant_id, ask.run_id, made.seq)
+    return Told(preview=_preview(made, found.run, untaken), now=found.now)
 
 
 async def list_targets(
@@ -64,7 +68,7 @@ async def list_targets(
     return shown, "" if last is None else page.next_token((last,))
 
 
-def _preview(made: Preview, source: Run) -> api.ResetPreview:
+def _preview(made: Preview, source: Run, untaken: int) -> api.ResetPreview:
     return api.ResetPreview(
         transition_seq=made.seq,
         kept_step_refs=made.kept,
@@ -74,6 +78,7 @@ def _preview(made: Preview, source: Run) -> api.ResetPreview:
         compensated_step_refs=made.compensated,
         inherited_inverse_step_refs=list(dict.fromkeys(registered.step_ref for registered in made.inherited)),
         source_status=RUN_STATUS[source.status],
+        reapplied_signals=untaken,
     )
 
 

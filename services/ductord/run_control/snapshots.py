@@ -1,5 +1,6 @@
 """GetRunSnapshot: a run as the engine sees it, with everything that it waits for, in one look."""
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -22,6 +23,7 @@ from ductord.rpc.runs import (
     run_not_found,
     summary,
 )
+from ductord.rpc.waits import wait_state, windows_of
 from ductord.rpc.words import EDGE_STATE, NODE_STATUS, RUN_STATUS, SKIP_REASON
 from ductord.run_control.fitted import Fitted
 from ductord.run_control.operations import operation
@@ -56,7 +58,8 @@ async def get_snapshot(
         max_bytes,
     )
     nodes = run.nodes if run is not None else (_PENDING,) * len(manifest.steps)
-    shown.add_nodes([_node(step, node, look.now) for step, node in zip(manifest.steps, nodes, strict=True)])
+    leaders = await _leaders(db, tenant_id, nodes)
+    shown.add_nodes([_node(s, n, look.now, leaders) for s, n in zip(manifest.steps, nodes, strict=True)])
     rows = await db.fetch(_q["pending_operations"], tenant_id, run_id, MAX_OPERATIONS + 1)
     shown.add("pending_operations", [operation(row) for row in rows], MAX_OPERATIONS)
     rows = await db.fetch(_q["ledger"], tenant_id, run_id, MAX_ENTRIES + 1)
@@ -69,7 +72,14 @@ async def get_snapshot(
     return shown.with_context(row["context"], payload_format), look.now
 
 
-def _node(step: Step, node: Node, now: datetime) -> control_pb2.NodeSnapshot:
+async def _leaders(db: asyncpg.Connection, tenant_id: str, nodes: Iterable[Node]) -> dict[str, str]:
+    windows = windows_of(nodes)
+    if not windows:
+        return {}
+    return {row["window_id"]: row["leader_run_id"] for row in await db.fetch(_q["leaders_of"], tenant_id, windows)}
+
+
+def _node(step: Step, node: Node, now: datetime, leaders: Mapping[str, str]) -> control_pb2.NodeSnapshot:
     held_back = node.status is NodeStatus.RUNNING and node.due_time is not None and node.due_time > now
     return control_pb2.NodeSnapshot(
         step_ref=step.ref,
@@ -90,6 +100,7 @@ def _node(step: Step, node: Node, now: datetime) -> control_pb2.NodeSnapshot:
         timeouts=_timeouts(timeouts_of(step, node)),
         retry_policy_changed=node.retry is not None,
         timeouts_changed=node.timeouts is not None,
+        waiting=wait_state(node.waiting, leaders),
     )
 
 

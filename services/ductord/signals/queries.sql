@@ -73,7 +73,7 @@ left join known k on true
 left join open o on true;
 
 -- name: insert_event
--- The receipts of an event, the event itself if it did something or is kept ($7: how long, only if it did nothing), and the wake-ups of the runs that wait.
+-- The receipts of an event (a wait for one event that has one already takes no second, see eec_workflow_receipt_single), the event itself if it did something or is kept ($7: how long, only if it did nothing), and the wake-ups of the runs that wait.
 --   $8 to $11 the waits
 with received as (
     insert into eec_workflow_receipt (tenant_id, run_id, step_ref, attempt, event_name, event_id, requirement, receive_time)

@@ -14,6 +14,7 @@ import msgspec
 from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.db.runs import Row, Versions
+from ductord.engine.signals import cut_off
 from ductord.model.enums import NodeStatus, SignalVerb, SkipReason, StepType
 from ductord.model.errors import Refusal
 from ductord.model.manifest import Step
@@ -79,15 +80,13 @@ async def tell(pool: asyncpg.Pool, versions: Versions, who: Who, word: Word, on_
 
 
 def resolved(run: Run, node: Node) -> bool:
-    """Whether nothing that a step is told can matter any more, in a run that goes on or has ended. A step that only the end of its run has cut off, or that the
-    run has never come to, was not resolved: who tells it something has to hear that the run has ended."""
-    if not node.status.terminal:
+    """Whether nothing that a step is told can matter any more, in a run that goes on or has ended. A step that only the stop of its run has cut off, or that a
+    run which has ended never came to, was not resolved: what it is told goes on to a successor, or its teller has to hear that the run has ended."""
+    if not node.status.terminal or (run.stop is not None and cut_off(node)):
         return False
-    if not run.status.terminal:
-        return True
-    if node.status is NodeStatus.SKIPPED:
+    if run.status.terminal and node.status is NodeStatus.SKIPPED:
         return node.skip_reason is SkipReason.TIMEOUT
-    return node.status is not NodeStatus.CANCELLED
+    return not run.status.terminal or node.status is not NodeStatus.CANCELLED
 
 
 def _known(row: Row, word: Word) -> bool:

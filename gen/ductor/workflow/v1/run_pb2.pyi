@@ -614,6 +614,7 @@ class RunSummary(_message.Message):
     CONTINUED_TO_RUN_ID_FIELD_NUMBER: _builtins.int
     RESET_FROM_RUN_ID_FIELD_NUMBER: _builtins.int
     RESET_FROM_TRANSITION_SEQ_FIELD_NUMBER: _builtins.int
+    MERGED_INTO_RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     status: Global___RunStatus.ValueType
@@ -656,6 +657,8 @@ class RunSummary(_message.Message):
     """The run whose history this one began with; empty for none."""
     reset_from_transition_seq: _builtins.int
     """The transition of that run after which this one took over."""
+    merged_into_run_id: _builtins.str
+    """The run that goes on with this one's event, if this one was absorbed into its digest; empty for none."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the run was created."""
@@ -700,10 +703,11 @@ class RunSummary(_message.Message):
         continued_to_run_id: _builtins.str = ...,
         reset_from_run_id: _builtins.str = ...,
         reset_from_transition_seq: _builtins.int = ...,
+        merged_into_run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "merged_into_run_id", b"merged_into_run_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -830,6 +834,7 @@ class NodeSummary(_message.Message):
     SKIP_REASON_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     step_type: _definition_pb2.StepType.ValueType
@@ -842,6 +847,10 @@ class NodeSummary(_message.Message):
     """The number of the latest attempt, 0 before the first."""
     paused: _builtins.bool
     """Whether an operator holds the node."""
+    @_builtins.property
+    def waiting(self) -> Global___WaitState:
+        """Why the node is parked; absent when it is not."""
+
     def __init__(
         self,
         *,
@@ -851,10 +860,11 @@ class NodeSummary(_message.Message):
         skip_reason: Global___SkipReason.ValueType = ...,
         attempt: _builtins.int = ...,
         paused: _builtins.bool = ...,
+        waiting: Global___WaitState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1208,7 +1218,9 @@ class TimelineEntry(_message.Message):
     event_index: _builtins.int
     """The position of the event within its transition, from 0; -1 for what is woven in."""
     type: _builtins.str
-    """The event's type, such as `attempt_created` or `node_ended`; of a control `control_accepted`, `control_applied` or `control_rejected`."""
+    """The event's type, such as `attempt_created` or `node_ended`; of a control `control_accepted`, `control_applied` or `control_rejected`, of a
+    signal `signal_accepted`, `signal_applied`, `signal_ignored` or `signal_discarded`.
+    """
     step_ref: _builtins.str
     """The step that the event is about; empty where it is about the run."""
     attempt: _builtins.int

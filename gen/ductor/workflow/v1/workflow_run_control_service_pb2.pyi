@@ -1232,10 +1232,13 @@ class ResetPreview(_message.Message):
     COMPENSATED_STEP_REFS_FIELD_NUMBER: _builtins.int
     INHERITED_INVERSE_STEP_REFS_FIELD_NUMBER: _builtins.int
     SOURCE_STATUS_FIELD_NUMBER: _builtins.int
+    REAPPLIED_SIGNALS_FIELD_NUMBER: _builtins.int
     transition_seq: _builtins.int
     """The transition after which the new run takes over."""
     source_status: _run_pb2.RunStatus.ValueType
     """The status of the source run, which a reset does not change."""
+    reapplied_signals: _builtins.int
+    """How many signals the new run is told again: those that no step had taken by that transition."""
     @_builtins.property
     def kept_step_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The nodes that stay as they were after that transition, in graph order."""
@@ -1271,10 +1274,11 @@ class ResetPreview(_message.Message):
         compensated_step_refs: _abc.Iterable[_builtins.str] | None = ...,
         inherited_inverse_step_refs: _abc.Iterable[_builtins.str] | None = ...,
         source_status: _run_pb2.RunStatus.ValueType = ...,
+        reapplied_signals: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compensated_step_refs", b"compensated_step_refs", "inherited_inverse_step_refs", b"inherited_inverse_step_refs", "kept_step_refs", b"kept_step_refs", "overridden_step_refs", b"overridden_step_refs", "preserved_step_refs", b"preserved_step_refs", "restarted_step_refs", b"restarted_step_refs", "source_status", b"source_status", "transition_seq", b"transition_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compensated_step_refs", b"compensated_step_refs", "inherited_inverse_step_refs", b"inherited_inverse_step_refs", "kept_step_refs", b"kept_step_refs", "overridden_step_refs", b"overridden_step_refs", "preserved_step_refs", b"preserved_step_refs", "reapplied_signals", b"reapplied_signals", "restarted_step_refs", b"restarted_step_refs", "source_status", b"source_status", "transition_seq", b"transition_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

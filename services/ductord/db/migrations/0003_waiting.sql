@@ -88,7 +88,8 @@ create table eec_workflow_digest (
     step_ref        text not null,
     key             text not null,                    -- canonical JSON of the digest_key's value
     leader_run_id   uuid not null,
-    max_events      int not null default 0,
+    mode            text not null check (mode in ('regular', 'backoff', 'timed')),
+    max_events      int not null default 0,           -- 0: as many as a window can take
     open_time       timestamptz not null,
     due_time        timestamptz not null,
     close_time      timestamptz,                      -- nobody joins any more
@@ -97,6 +98,10 @@ create table eec_workflow_digest (
 );
 create unique index eec_workflow_digest_open on eec_workflow_digest (tenant_id, family_slug, step_ref, key) where close_time is null;
 
+-- What all who change a window or an arrival of one key serialise on.
+create function eec_digest_lock_key(tenant_id text, family_slug text, step_ref text, key text) returns bigint language sql immutable parallel safe as
+$$ select ('x' || left(encode(sha256(convert_to('ductor.digest:' || tenant_id || chr(1) || family_slug || chr(1) || step_ref || chr(1) || key, 'UTF8')), 'hex'), 16))::bit(64)::bigint $$;
+
 -- A run in a window, or one that passed alone (no window). `place` is what the run is to be told; `told_time`: its tick has been shown it and has said so.
 create table eec_workflow_digest_arrival (
     tenant_id       text not null,
@@ -104,8 +109,7 @@ create table eec_workflow_digest_arrival (
     step_ref        text not null,
     attempt         int not null,
     window_id       uuid,
-    dedupe          text not null default '',
-    counts          boolean not null default true,    -- false: its dedupe key was there already
+    dedupe          text not null default '',         -- of arrivals with one dedupe key only the first counts
     arrive_time     timestamptz not null,
     place           text not null check (place in ('passes', 'leads', 'follows', 'closed', 'merged')),
     told_time       timestamptz,
@@ -125,3 +129,6 @@ create table eec_workflow_digest_last (
     primary key (tenant_id, family_slug, step_ref, key)
 );
 alter table eec_workflow_run add column merged_into_run_id uuid;
+-- A wait for one event is over with its first: a second one, before a tick has come to the first, resolves nothing and must not be counted. Requirements of sets
+-- have names.
+create unique index eec_workflow_receipt_single on eec_workflow_receipt (tenant_id, run_id, step_ref, attempt) where requirement = '';

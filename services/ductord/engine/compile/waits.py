@@ -40,7 +40,7 @@ _OF_ATTEMPTS: Final = (
 )
 """What is about the attempts of workers, of which a step that waits has none."""
 
-_MUST_SAY: Final = {
+MUST_SAY: Final = {
     StepType.WAIT: "what it waits for",
     StepType.HUMAN_LOOP: "its `case_type`",
     StepType.EVENT_SET: "its `correlation_key` and `requirements`",
@@ -96,8 +96,8 @@ def _judge_fields(step: StepDefinition, written: Mapping[str, Any], path: Path, 
             hint = f"; its own time-out stands under `{step.type}`" if name == "timeout_ms" else ""
             message = f"`{name}` belongs to steps of type `action`{hint}"
             findings.add("FIELD_NOT_APPLICABLE", message, (*path, name), on_key=True)
-    if step.type in _MUST_SAY and written.get(step.type) is None:
-        message = f"`{step.type}` is missing: a step of this type says {_MUST_SAY[StepType(step.type)]}"
+    if step.type in MUST_SAY and written.get(step.type) is None:
+        message = f"`{step.type}` is missing: a step of this type says {MUST_SAY[StepType(step.type)]}"
         findings.add("MISSING_FIELD", message, (*path, step.type))
 
 

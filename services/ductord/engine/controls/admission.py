@@ -41,6 +41,7 @@ _GO, _NODE, _WAIT = Answer
 _TERMINAL, _UNSUITED, _STOPPING = "RUN_TERMINAL", "RUN_STATUS_UNSUITED", "RUN_STOPPING"
 _REDRIVABLE = (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT)
 _WAY_OUT = "redrive the run, or reset it to an earlier transition"
+_ABOUT_ATTEMPTS = frozenset({Verb.UPDATE_NODE_RETRY_POLICY, Verb.UPDATE_NODE_TIMEOUT})
 _DELEGATED = frozenset({Verb.REDRIVE, Verb.RESET, Verb.RESOLVE_REPAIR})
 
 # fmt: off
@@ -135,6 +136,9 @@ def _node_refusal(manifest: Manifest, run: Run | None, control: Control) -> Reje
         return _by_node("NODE_FINISHED", control.step_ref, node, f"has ended: it {_how(node)}")
     if control.verb is Verb.RESUME_NODE and not node.paused:
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, "is not paused")
+    if control.verb in _ABOUT_ATTEMPTS and manifest.steps[index].action is None:
+        kind = _word(manifest.steps[index].type)
+        return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, f"is of type {kind}: it has no attempts")
     if control.verb is Verb.PAUSE_NODE and node.cancelling:
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, "was asked to stop")
     return None
@@ -145,6 +149,9 @@ def _reset_refusal(manifest: Manifest, run: Run | None, ref: str, index: int, no
         return _by_node("NODE_STATUS_UNSUITED", ref, node, "has not begun, so there is nothing to reset")
     if node.status is NodeStatus.SKIPPED:
         return _by_node("NODE_STATUS_UNSUITED", ref, node, f"{_how(node)}: reset the step that decided it")
+    if manifest.steps[index].digest is not None and node.output is not None:
+        # The runs that were merged into this one are over (E5): their events are in this output and will not come again.
+        return _by_node("NODE_STATUS_UNSUITED", ref, node, "has gone on with its events, which do not come again")
     assert run is not None
     graph = graph_of(manifest)
     for other in sorted(graph.downstream((index,)) - {index}):

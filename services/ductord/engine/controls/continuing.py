@@ -12,10 +12,10 @@ from ductord.engine.tick import Tick
 from ductord.model import ids, jsonvalue
 from ductord.model.control import Control, Rejection
 from ductord.model.effects import ForwardControl, RecordAudit, SettleControl, StartRun
-from ductord.model.enums import RunStatus, Verb
+from ductord.model.enums import NodeStatus, RunStatus, Verb
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import HistoryLong
-from ductord.model.run import Continuation, Fault, Run, Stop
+from ductord.model.run import Continuation, Fault, Run, Stop, Waiting
 
 CLOSE_REASON = "continued_as_new"
 
@@ -53,7 +53,7 @@ def passed_on(tick: Tick, control: Control) -> bool:
 
 def by_length(tick: Tick) -> None:
     """Judge the length of the history against the tiers that act, before anything new begins: end the run, or continue it where the definition opts in and
-    no attempt is open. A tick in which nothing has happened judges nothing, and a run that is about to end is left to its end."""
+    nothing is at work. A tick in which nothing has happened judges nothing, and a run that is about to end is left to its end."""
     run, limits = tick.work.run, tick.limits
     if (run.moves < limits.history_hard and run.moves < limits.history_terminate) or not tick.events or tick.paused:
         return
@@ -120,8 +120,12 @@ def _continue(tick: Tick, continuation: Continuation) -> None:
 
 
 def _at_work(tick: Tick) -> bool:
-    """Whether something has begun and not ended; a back-off counts (C6)."""
-    return any(node.status in stopping.BEGUN for node in tick.work.nodes)
+    """Whether something has begun that a successor would not take up: an attempt, a back-off (C6), or a wait that has been told something already."""
+    return any(node.status is NodeStatus.RUNNING or _told(node.waiting) for node in tick.work.nodes)
+
+
+def _told(wait: Waiting | None) -> bool:
+    return wait is not None and bool(wait.votes or wait.heard or wait.received or wait.window_id)
 
 
 def _context(tick: Tick, control: Control | None) -> str:

@@ -5,7 +5,7 @@
 
 import msgspec
 
-from ductord.engine import exits, faults
+from ductord.engine import exits, faults, races
 from ductord.engine.controls.settling import settle
 from ductord.engine.graph import graph_of
 from ductord.engine.tick import Tick
@@ -48,6 +48,7 @@ def plan(manifest: Manifest, run: Run) -> RedrivePlan:
         if index not in restarted:
             reevaluated.add(index)
             restarted |= graph.downstream(graph.targets[index])
+    restarted |= graph.downstream(races.in_again(manifest, run, restarted))
     refs = [step.ref for step in manifest.steps]
     return RedrivePlan(
         restarted=tuple(refs[i] for i in sorted(restarted)),
@@ -65,7 +66,7 @@ def _went_nowhere(node: Node) -> bool:
 def _cut_off(node: Node) -> bool:
     """Whether the node failed, was cancelled, or never began because the run was stopped."""
     if node.skip_reason is SkipReason.RACE_LOST:
-        return False  # the race that it lost is over, and stays so
+        return False  # the race that it lost is over; if that starts anew without a winner, `plan` says so
     return node.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) or node.skip_reason is SkipReason.RUN_ENDED
 
 
@@ -81,7 +82,7 @@ def refusal(run: Run | None, control: Control) -> Rejection | None:
         told["continued_to_run_id"] = run.continued_to_run_id
         return Rejection(reason="RUN_TERMINAL", message=message, metadata=told)
     if run.merged_into_run_id:
-        message = f"the run's event went on with run {run.merged_into_run_id}: it would be told twice"
+        message = f"the run's event went on with {run.merged_into_run_id}, and would be told twice"
         return Rejection(reason="RUN_STATUS_UNSUITED", message=message, metadata=told)
     if status not in _REDRIVEN:
         message = f"the run is {status}: only a failed, timed-out or cancelled run is redriven; a reset starts a new run from it"

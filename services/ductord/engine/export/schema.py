@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from ductord.engine.compile.features import LATER
+from ductord.engine.compile.waits import MUST_SAY, WAITS_FOR
 from ductord.engine.steps import SUPPORTED
 from ductord.model.actions import BUILT_IN
 from ductord.model.definition import TYPE_OBJECTS, Document
@@ -27,6 +28,12 @@ def json_schema() -> dict[str, Any]:
     for name in TYPE_OBJECTS:
         if name not in SUPPORTED:
             step.pop(name)
+    parts["StepDefinition"]["allOf"] = [
+        {"if": {"properties": {"type": {"const": kind.value}}}, "then": {"required": [kind.value]}}
+        for kind in MUST_SAY
+        if kind in SUPPORTED
+    ]
+    parts["Wait"]["oneOf"] = [{"required": [name]} for name in WAITS_FOR]
     parts["Definition"]["properties"]["variables"]["anyOf"][0]["additionalProperties"] = False
     tidy: dict[str, Any] = _tidied(schema)
     unused: set[str] | None = None

@@ -5,7 +5,7 @@ A type that is not in SUPPORTED is refused at publish with `STEP_TYPE_NOT_SUPPOR
 
 from collections.abc import Mapping
 
-from ductord.engine.steps import action, approval, event_set, human_loop, race, wait
+from ductord.engine.steps import action, approval, digest, event_set, human_loop, race, wait
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
 from ductord.model.enums import StepType
@@ -17,6 +17,7 @@ SUPPORTED: Mapping[StepType, StepKind] = {
     StepType.HUMAN_LOOP: human_loop.KIND,
     StepType.RACE: race.KIND,
     StepType.EVENT_SET: event_set.KIND,
+    StepType.DIGEST: digest.KIND,
 }
 
 

@@ -107,7 +107,7 @@ def _go_on(tick: Tick, index: int, fact: DigestFact) -> None:
     step = tick.manifest.steps[index]
     limit = tick.limits.aggregate_max_bytes
     if sum(arrival.size for arrival in fact.arrivals) > limit:
-        _too_large(tick, index, len(fact.arrivals))
+        _too_large(tick, index)
         return
     events = [_shown(tick, arrival) for arrival in fact.arrivals]
     if tick.missing_payloads:
@@ -117,7 +117,7 @@ def _go_on(tick: Tick, index: int, fact: DigestFact) -> None:
     try:
         waiting.succeed(tick, index, {"count": len(events), "events": events})
     except PayloadInvalid:
-        _too_large(tick, index, len(events))
+        _too_large(tick, index)
 
 
 def _shown(tick: Tick, arrival: Arrival) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def _shown(tick: Tick, arrival: Arrival) -> dict[str, Any]:
     return {"run_id": arrival.run_id, "payload": payload, "arrived_at": moments.written(arrival.time)}
 
 
-def _too_large(tick: Tick, index: int, count: int) -> None:
+def _too_large(tick: Tick, index: int) -> None:
     """More than an output can carry (L7). The run takes its own event out of the window by its failure, and the next one leads: nobody else's is lost by it."""
     limit = tick.limits.aggregate_max_bytes
     tick.effects = [effect for effect in tick.effects if not isinstance(effect, FlushDigest)]
     _leave(tick, index)
-    message = f"output is larger than the {limit:,} bytes that it may have: it has {count:,} events"
+    message = f"output is larger than the {limit:,} bytes that it may have"
     exits.fail(tick, index, Fault(code=faults.PAYLOAD_TOO_LARGE, message=message))
 
 

@@ -1,8 +1,8 @@
 """`human_loop`: the run goes on when a case has reached the status that the step awaits (ruling E6).
 
-The step opens a case, whose id is derived from run, step and wait. Every word about it moves it to a status and adds its payload to the step's result:
-objects key by key, anything else in the place of what there was. Payloads stay in the rows of their signals and are read once, at the end; the node's wait
-keeps only which signals there were, and at most `MOST` of them, so that no case can make a run grow for ever.
+The step opens a case, whose id is derived from run, step and wait. Every word about it moves it to a status, and its payload, an object, is laid over the
+step's result, key by key. Payloads stay in the rows of their signals and are read once, at the end; the node's wait keeps only which signals there were, and
+at most `MOST` of them, so that no case can make a run grow for ever.
 """
 
 from collections.abc import Iterable
@@ -98,12 +98,9 @@ def _result(tick: Tick, heard: Iterable[str]) -> Any:
     payloads = [tick.payload(signal_key(request_id)) for request_id in heard]
     if any(payload is msgspec.UNSET for payload in payloads):
         return msgspec.UNSET
-    result: Any = {}
+    result: dict[str, Any] = {}
     for payload in payloads:
-        if isinstance(payload, dict) and isinstance(result, dict):
-            result = {**result, **payload}
-        elif payload is not None:
-            result = payload
+        result |= payload or {}  # the door lets objects and null in
     return result
 
 
