@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from ductord.coordinator import attempts, births, records
+from ductord.coordinator import attempts, births, digests, records, waits
 from ductord.coordinator import commit as commit_module
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
@@ -280,5 +280,5 @@ async def test_state_that_nobody_expected_is_one_runs_fault(books: Books, ticker
 
 def test_every_effect_is_written() -> None:
     """An effect that the engine learns and the commit does not know would be dropped without a word."""
-    known = {name for module in (attempts, births, commit_module, records) for name in vars(module)}
+    known = {name for module in (attempts, births, commit_module, digests, records, waits) for name in vars(module)}
     assert {effect.__name__ for effect in get_args(Effect)} <= known
