@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from bench import floor, generations, limit, load
+from bench import floor, generations, limit, load, waiting
 from ductord.db.embedded import EmbeddedPostgres
 from tests.support.stack import running_stack
 
@@ -53,6 +53,10 @@ async def _figures(quick: bool) -> dict[str, Any]:
             "engine_cpu_us_per_step": round(sum(v for k, v in ten["cpu_us_per_step"].items() if k != "postgres"), 1),
             "memory_mb": one["memory_mb"],
             "generations": await generations.loop(stack, generations=300 if quick else 1000),
+            "timer_lateness_ms": await waiting.lateness(stack, count=100 if quick else 300),
+            "approve_to_next_step_ms": await waiting.decisions(stack, count=50 if quick else 300),
+            "timers": await waiting.timers(stack, count=2000 if quick else 10_000),
+            "events": await waiting.events(stack, few=100, many=10_000, count=2000 if quick else 5000),
             "ten_step_runs": ten,
             "one_step_runs": one,
         }
@@ -80,16 +84,36 @@ def _table(figures: dict[str, Any]) -> str:
             f"{figures['engine_cpu_us_per_step']}  " + ", ".join(f"{k} {v}" for k, v in cpu.items()),
         ),
         ("continue-as-new generations, first against last 100", figures["generations"]),
+        *_waiting(figures),
         ("memory, MB", ", ".join(f"{k} {v}" for k, v in figures["memory_mb"].items())),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
+def _waiting(figures: dict[str, Any]) -> list[tuple[str, Any]]:
+    events, timers = figures["events"], figures["timers"]
+    rates = ", ".join(
+        f"{waiters} waiters {rate['matched_per_s']} matched, {rate['unmatched_per_s']} unmatched"
+        for waiters, rate in events.items()
+        if isinstance(rate, dict)
+    )
+    return [
+        ("events published/s", rates),
+        (
+            "the same, how much dearer with many waiters",
+            f"{events['ratio_matched']} matched, {events['ratio_unmatched']} unmatched (promised {waiting.RATIO})",
+        ),
+        (f"timers fired/s, {timers['timers']} due at once", timers["per_s"]),
+        ("timer lateness on an idle stack, ms", figures["timer_lateness_ms"]),
+        ("approve to next step, ms", figures["approve_to_next_step_ms"]),
+    ]
+
+
 def main() -> None:
     """Parse, measure, print."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer runs, under two minutes")
+    parser.add_argument("--quick", action="store_true", help="fewer runs, a few minutes")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
     figures = asyncio.run(_figures(arguments.quick))

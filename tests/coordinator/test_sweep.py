@@ -6,6 +6,7 @@ from ductord.coordinator.sweep import Net, watch
 from ductord.model.enums import Verb
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.test_lates import undoable
+from tests.coordinator.waiters import waiting
 from tests.coordinator.workers import Workers
 from tests.support.books import Books, chain
 
@@ -170,3 +171,20 @@ async def test_due_timers_wake_their_runs_once(books: Books, ticker: Ticker) -> 
     run = await books.run(run_id)
     assert run.stop is not None
     assert run.stop.cause == "timed_out"
+
+
+async def test_the_watch_says_when_to_look_again(books: Books, ticker: Ticker) -> None:
+    """When the next timer is due that has woken nobody: not a half-second later (TC-10). Without one there is nothing to say."""
+    assert (await watch(ticker.connection)).next_s is None
+    version = await books.publish(waiting('step w type=wait wait={"duration": "${{ TRIGGER.payload.for }}"}'))
+    for length in ("1h", "5m"):
+        await books.start(version, input_=f'{{"for": "{length}"}}')
+    await ticker.drain()
+    next_s = (await watch(ticker.connection)).next_s
+    assert next_s is not None
+    assert 290 < next_s < 300
+    await books.owner.execute("update eec_workflow_timer set due_time = eec_now() where due_time < eec_now() + interval '10 minutes'")  # fmt: skip
+    swept = await watch(ticker.connection)
+    assert swept.timers == 1
+    assert swept.next_s is not None
+    assert 3_500 < swept.next_s <= 3_600, "the one that is due has woken its run"

@@ -21,7 +21,8 @@ POLL_S = 0.5
 LIVENESS_S = 60
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
 SERVICES = [
-    f"ductor-{name}" for name in ("listen", "definition", "trigger", "run_control", "reads", "coordinator", "dispatch")
+    f"ductor-{name}"
+    for name in ("listen", "definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch")
 ]
 
 

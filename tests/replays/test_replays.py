@@ -77,6 +77,10 @@ STORIES = (
     "human_loop_timeout_continue",
     "digest_backoff",
     "digest_promotion",
+    "race_pause",
+    "race_redrive_again",
+    "race_reset",
+    "race_waits",
     "wait_event_kept",
     "wait_signal_early",
 )

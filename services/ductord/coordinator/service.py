@@ -26,7 +26,9 @@ _PLANS = {"enable_seqscan": "off"}
 third in large batches, and cost nothing once cached in small ones."""
 
 _WATCH_MS = 500
-"""How often overdue attempts and timers are looked for: how late a time-out or timer may fire."""
+"""How often overdue attempts and timers are looked for: how late a time-out may fire, or a timer that was set since the last look."""
+_WATCH_LEAST_S = 0.02
+"""Between two looks where the next timer is due at once, or another coordinator is at it: moments that are close together fire together."""
 
 
 class Coordinator:
@@ -68,10 +70,11 @@ class Coordinator:
         return 0
 
     async def watch(self) -> float | None:
-        """Report what is overdue, fire what is due."""
+        """Report what is overdue, fire what is due; look again when the next timer is due, if that is soon."""
         async with self._pool.acquire() as connection:
-            self._swept(await watch(connection))
-        return None
+            swept = await watch(connection)
+        self._swept(swept)
+        return None if swept.next_s is None else max(swept.next_s, _WATCH_LEAST_S)
 
     async def net(self) -> float | None:
         """One round of the net."""

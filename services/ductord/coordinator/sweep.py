@@ -23,12 +23,13 @@ _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 
 class Swept(msgspec.Struct, kw_only=True):
     """Counts of one round. `expired`: attempts by outcome. `repaired`: wake-ups that had been lost, by where they were missing. `events`: external events that
-    were put away."""
+    were put away. `next_s`: seconds until the next timer that nobody has seen to is due."""
 
     expired: dict[str, int] = {}
     timers: int = 0
     repaired: dict[str, int] = {}
     events: int = 0
+    next_s: float | None = None
 
     @property
     def woke(self) -> bool:
@@ -50,6 +51,7 @@ async def watch(connection: asyncpg.Connection) -> Swept:
         swept.timers += count
         if count < _BATCH:
             break
+    swept.next_s = await connection.fetchval(SQL["next_timer"])
     return swept
 
 

@@ -40,6 +40,10 @@ woken as (
 wakeups as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from woken)
 select count(*)::int from woken;
 
+-- name: next_timer
+-- Seconds until the next timer is due: the first entry of the index that `wake_timers` goes by.
+select extract(epoch from min(due_time) - eec_now())::float8 from eec_workflow_timer where woken_time is null;
+
 -- name: sweep_reports
 -- Reports that nobody woke a run for (a wake-up was lost): older than the sweep period and still not judged.
 with lost as (
