@@ -76,6 +76,7 @@ async def test_every_kind_of_wait_says_what_it_waits_for(
     assert not nap.HasField("timeout_time")
     paid = steps["paid"].waiting
     assert paid.timeout_time.ToDatetime() - paid.since_time.ToDatetime() == datetime.timedelta(minutes=1)
+    assert steps["nap"].start_time == nap.since_time
     assert steps["later"].status == run_pb2.NODE_STATUS_PENDING
     alone = await edges.reads.GetRunStep(reads.GetRunStepRequest(run_id=run_id, step_id="paid"), metadata=META)
     assert alone.data.waiting == paid

@@ -45,7 +45,13 @@ def _what(wait: Wait) -> str:
             return f"a set of events{key}"
         case "digest":
             leader = wait.get("digest_leader_run_id")
-            return f"a digest, led by {leader}" if leader else "a digest"
+            return (
+                "a digest that it leads"
+                if wait.get("leads")
+                else f"a digest, led by {leader}"
+                if leader
+                else "a digest"
+            )
         case other:
             return str(other).replace("_", " ")
 

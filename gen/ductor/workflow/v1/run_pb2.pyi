@@ -992,7 +992,7 @@ class StepState(_message.Message):
     """Whether an operator holds the node."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When the first attempt was taken by a worker."""
+        """When the first attempt was taken by a worker, or when the node was first parked."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
