@@ -66,6 +66,7 @@ def test_lengths_of_time_for_people() -> None:
     ("wait", "said"),
     [
         ({"type": "timer", "due_time": "T1"}, "waits until T1"),
+        ({"type": "timer", "due_time": "T1", "condition": "STEPS.a.status == 'failed'"}, "waits until STEPS.a.status == 'failed'"),
         ({"type": "timer", "due_time": "T1", "timeout_time": "T2"}, "waits until T1, or until T2"),
         ({"type": "event", "event_name": "paid", "correlation_key": "o-1", "timeout_time": "T2"}, "waits for event paid, key o-1, until T2"),
         ({"type": "event", "event_name": "paid"}, "waits for event paid"),

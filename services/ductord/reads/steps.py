@@ -123,7 +123,7 @@ def _state(run: Nodes, step: Step, starts: Mapping[str, datetime | None]) -> run
         end_time=timestamp_or_none(node.end_time),
         error=fault_message(node.fault),
         retry_time=timestamp_or_none(node.due_time if held_back else None),
-        waiting=wait_state(node.waiting, run.leaders),
+        waiting=wait_state(node.waiting, run.leaders, step.condition),
         paused=node.paused,
     )
 
