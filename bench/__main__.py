@@ -102,7 +102,8 @@ def _waiting(figures: dict[str, Any]) -> list[tuple[str, Any]]:
         ("events published/s", rates),
         (
             "the same, how much dearer with many waiters",
-            f"{events['ratio_matched']} matched, {events['ratio_unmatched']} unmatched (promised {waiting.RATIO})",
+            f"{events['ratio_matched']} matched, {events['ratio_unmatched']} unmatched (promised {waiting.RATIO}); in CPU"
+            f" {events['cpu_ratio_matched']}, {events['cpu_ratio_unmatched']}",
         ),
         (f"timers fired/s, {timers['timers']} due at once", timers["per_s"]),
         ("timer lateness on an idle stack, ms", figures["timer_lateness_ms"]),

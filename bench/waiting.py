@@ -15,7 +15,8 @@ from typing import Any
 
 import asyncpg
 
-from bench.load import TENANT
+from bench.load import TENANT, pids
+from bench.usage import cpu_seconds
 from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as signals_grpc
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
@@ -31,16 +32,19 @@ RATIO = 1.5
 
 
 async def events(stack: Stack, *, few: int, many: int, count: int) -> dict[str, Any]:
-    """Events published per second with `few` and with `many` waiters: those that match one wait each, and those that match none."""
+    """Events published per second with `few` and with `many` waiters, those that match one wait each and those that match none; `ratio_…`: how much dearer an
+    event is with many. CPU is that of Postgres and of the signals service: it tells the same on a machine that has neighbours."""
     figures: dict[str, Any] = {"events": count}
     for waiters in (few, many):
-        figures[str(waiters)] = await _events(stack, waiters, count)
-    for kind in ("matched_per_s", "unmatched_per_s"):
-        figures[f"ratio_{kind.removesuffix('_per_s')}"] = round(figures[str(few)][kind] / figures[str(many)][kind], 2)
+        figures[str(waiters)] = await _events(stack, waiters, count, min(KEYS, few))
+    for kind in ("matched", "unmatched"):
+        cheap, dear = figures[str(few)], figures[str(many)]
+        figures[f"ratio_{kind}"] = round(cheap[f"{kind}_per_s"] / dear[f"{kind}_per_s"], 2)
+        figures[f"cpu_ratio_{kind}"] = round(dear[f"{kind}_cpu_us"] / cheap[f"{kind}_cpu_us"], 2)
     return figures
 
 
-async def _events(stack: Stack, waiters: int, count: int) -> dict[str, float]:
+async def _events(stack: Stack, waiters: int, count: int, keys: int) -> dict[str, float]:
     """A set that counts more events than there will be stays open, so each event matches exactly one wait of as many as before. They go on waiting after."""
     slug = f"events{waiters}"
     collects: dict[str, Any] = {
@@ -59,7 +63,6 @@ async def _events(stack: Stack, waiters: int, count: int) -> dict[str, float]:
             await _until(owner, listening, waiters, slug)
             await owner.execute("vacuum analyze eec_workflow_wait, eec_workflow_timer, eec_workflow_run")
             stub = signals_grpc.WorkflowSignalServiceStub(api.channel)
-
             ids = itertools.count()
 
             async def publish(key: str, matched: int) -> None:
@@ -67,26 +70,36 @@ async def _events(stack: Stack, waiters: int, count: int) -> dict[str, float]:
                 answer = await stub.PublishEvent(event, metadata=api.metadata, timeout=60)
                 assert answer.matched == matched, answer
 
-            await _rate(count // 4, lambda number: publish(f"k{number % KEYS}", 1))
-            unmatched = await _rate(count, lambda _: publish("nobody", 0))
-            matched = await _rate(count, lambda number: publish(f"k{number % KEYS}", 1))
-            await _until(owner, "select count(*) from eec_workflow_receipt where applied_time is null", 0)
+            applied = "select count(*) from eec_workflow_receipt where applied_time is null"
+            await _rate(stack, count // 4, lambda number: publish(f"k{number % keys}", 1))
+            await _until(owner, applied, 0)
+            unmatched = await _rate(stack, count, lambda _: publish("nobody", 0))
+            matched = await _rate(stack, count, lambda number: publish(f"k{number % keys}", 1))
+            await _until(owner, applied, 0)
     finally:
         await owner.close()
-    return {"matched_per_s": round(matched, 1), "unmatched_per_s": round(unmatched, 1)}
+    kinds = {"matched": matched, "unmatched": unmatched}
+    return {
+        **{f"{kind}_per_s": rate for kind, (rate, _) in kinds.items()},
+        **{f"{kind}_cpu_us": cpu for kind, (_, cpu) in kinds.items()},
+    }
 
 
-async def _rate(count: int, call: Callable[[int], Awaitable[None]]) -> float:
-    """Calls per second, `CALLERS` of them in flight."""
+async def _rate(stack: Stack, count: int, call: Callable[[int], Awaitable[None]]) -> tuple[float, float]:
+    """Calls per second, `CALLERS` of them in flight, and microseconds of CPU per call."""
     numbers = iter(range(count))
 
     async def caller() -> None:
         for number in numbers:
             await call(number)
 
-    begin = time.perf_counter()
+    def used() -> float:
+        return sum(cpu_seconds({name: pids(stack)[name] for name in ("postgres", "edges")}).values())
+
+    before, begin = used(), time.perf_counter()
     await asyncio.gather(*(caller() for _ in range(CALLERS)))
-    return count / (time.perf_counter() - begin)
+    seconds = time.perf_counter() - begin
+    return round(count / seconds, 1), round((used() - before) / count * 1e6, 1)
 
 
 async def timers(stack: Stack, *, count: int) -> dict[str, Any]:

@@ -34,10 +34,12 @@ async def _time_over(books: Books, ticker: Ticker) -> None:
 
 
 async def _events(books: Books, run_id: str) -> list[Any]:
-    """Whose events the run went on with: the output of its digest, by run id."""
+    """Whose events the run went on with, by run id: the output of its digest, if it has one."""
     text = await books.owner.fetchval(
         "select output::text from eec_workflow_step_attempt where run_id = $1 and step_ref = 'd'", run_id
     )
+    if text is None:
+        return []
     output = orjson.loads(text)
     assert output["count"] == len(output["events"])
     return [event["run_id"] for event in output["events"]]
@@ -93,6 +95,33 @@ async def test_batches_that_meet_in_many_windows_do_not_block_each_other(
     windows = await books.owner.fetch("select close_time, flush_time from eec_workflow_digest")
     assert len(windows) == 80
     assert all(row["close_time"] and row["flush_time"] for row in windows)
+
+
+async def test_cancels_in_the_thick_of_it(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
+    """E5: every third run is cancelled while two coordinators are at it: what was told was told once, and whoever was neither merged nor cancelled went on."""
+    runs = await _triggered(books, TWO_MAIL, *(f"u{n % 7}" for n in range(90)))
+    for n in range(0, 90, 3):
+        await asyncio.gather(ticker.tick(4), other_ticker.tick(4), books.control(runs[n], Verb.CANCEL))
+    await _drained(ticker, other_ticker, batch_size=9)
+    await _time_over(books, ticker)
+    await _drained(ticker, other_ticker, batch_size=9)
+    status = dict(zip(runs, await _statuses(books, runs), strict=True))
+    told: dict[str, str] = {}
+    for run_id in runs:
+        for event in await _events(books, run_id):
+            assert event not in told, "told twice"
+            told[event] = run_id
+    assert set(status.values()) <= {"completed", "merged", "cancelled"}
+    for run_id in runs:
+        if status[run_id] == "completed":
+            assert told[run_id] == run_id
+        elif status[run_id] == "merged":
+            assert (await books.run(run_id)).merged_into_run_id == told[run_id]
+        else:
+            assert run_id not in told or told[run_id] == run_id
+    assert await books.owner.fetchval("select count(*) from eec_workflow_digest where flush_time is null") == 0
+    left = "select count(*) from eec_workflow_digest_arrival where told_time is null and leave_time is null"
+    assert await books.owner.fetchval(left) == 0
 
 
 async def test_one_batch_fills_windows_one_after_the_other(books: Books, ticker: Ticker) -> None:

@@ -8,6 +8,8 @@ import grpc
 import httpx
 import pytest
 
+from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
+from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as rpc
 from tests.faults.load import probed
 from tests.faults.workers import single
 from tests.support.api import Api, chain
@@ -24,13 +26,15 @@ SERIES = 900
 
 
 async def _play(stack: Stack, tenants: int, runs: int) -> None:
-    """Tenants, families, refs, keys, subjects, error codes and texts that nobody ever saw before."""
+    """Tenants, families, refs, keys, subjects, events, error codes and texts that nobody ever saw before."""
 
     async def one() -> None:
         async with Api(stack["edges"].target, _random()) as api:
             fails = single(_random(), "core:fail", "default", args={"code": _random(), "message": _random() * 20})
             for tree in (_renamed(chain(_random(), 2)), _renamed(fails)):
                 await api.start_many(await api.publish(tree), runs, key=_random())
+            event = signals.PublishEventRequest(event_name=_random(), correlation_key=_random(), event_id=_random())
+            await rpc.WorkflowSignalServiceStub(api.channel).PublishEvent(event, metadata=api.metadata, timeout=20)
             await api.until_ended(30)
 
     for _ in range(0, tenants, 10):
@@ -83,7 +87,7 @@ async def _series(stack: Stack) -> dict[str, set[str]]:
 async def test_ob_01_series_are_bounded(stack: Stack) -> None:
     """OB-01: what 20 tenants with 40 families brought in series, 60 more tenants with 120 families and 1,200 runs do not add to."""
     edges = stack["edges"].target
-    targets = {f"DUCTOR_{name}_TARGET": edges for name in ("DEFINITION", "TRIGGER", "RUN_CONTROL", "READS")}
+    targets = {f"DUCTOR_{name}_TARGET": edges for name in ("DEFINITION", "TRIGGER", "RUN_CONTROL", "SIGNALS", "READS")}
     gateway = stack.add("gateway", ["gateway"], http=True, DUCTOR_DISPATCH_TARGET=stack["dispatch0"].target, **targets)
     try:
         await asyncio.to_thread(gateway.wait_ready)

@@ -50,6 +50,9 @@ async def test_every_kind_of_wait_says_what_it_waits_for(
     """Type and what wakes it, in the list, in the step and in the run; times are the database's; nothing where a node is not parked."""
     manifest = waiting(
         'step nap type=wait wait={"duration": "2h"}',
+        'step quiet type=wait wait={"until_expr": "STEPS[\\"calm\\"].status == \\"failed\\""}',
+        "step calm",
+        "calm -success-> quiet",
         'step paid type=wait wait={"event": {"event_name": "order.paid", "correlation_key": "\\"o1\\""}, "timeout_ms": 60000}',
         'step go type=wait wait={"signal": "go"}',
         'step review type=approval approval={"required": 2, "timeout_ms": 3600000}',
@@ -61,9 +64,12 @@ async def test_every_kind_of_wait_says_what_it_waits_for(
     )
     run_id = (await edges.start(await catalogue.published(manifest))).run_id
     await ticker.drain()
+    await books.report()
+    await ticker.drain()
     steps = await _steps(edges, run_id)
     assert {ref: _told(step) for ref, step in steps.items() if step.HasField("waiting")} == {
         "nap": {"type": "WAITING_TYPE_TIMER"},
+        "quiet": {"type": "WAITING_TYPE_TIMER", "condition": 'STEPS["calm"].status == "failed"'},
         "paid": {"type": "WAITING_TYPE_EVENT", "event_name": "order.paid", "correlation_key": "o1"},
         "go": {"type": "WAITING_TYPE_SIGNAL", "signal": "go"},
         "review": {"type": "WAITING_TYPE_APPROVAL"},
@@ -76,6 +82,7 @@ async def test_every_kind_of_wait_says_what_it_waits_for(
     assert not nap.HasField("timeout_time")
     paid = steps["paid"].waiting
     assert paid.timeout_time.ToDatetime() - paid.since_time.ToDatetime() == datetime.timedelta(minutes=1)
+    assert steps["nap"].start_time == nap.since_time
     assert steps["later"].status == run_pb2.NODE_STATUS_PENDING
     alone = await edges.reads.GetRunStep(reads.GetRunStepRequest(run_id=run_id, step_id="paid"), metadata=META)
     assert alone.data.waiting == paid

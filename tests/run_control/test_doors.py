@@ -12,6 +12,7 @@ from ductord.reads.service import SERVICE as READS
 from ductord.rpc.config import Settings
 from ductord.rpc.host import hosting
 from ductord.run_control.service import SERVICE
+from ductord.signals.service import SERVICE as SIGNALS
 from ductord.trigger.service import SERVICE as TRIGGER
 from tests.conftest import Database
 from tests.run_control.standing import Stands
@@ -23,7 +24,7 @@ async def http(database: Database) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the gateway, which has the tenant of the books."""
     local = "127.0.0.1:0"
     settings = Settings(database_url=database.owner, grpc_address=local, http_address=local, access_log="off")
-    async with hosting([DEFINITION, TRIGGER, SERVICE, READS, DISPATCH, GATEWAY], settings) as host:
+    async with hosting([DEFINITION, TRIGGER, SERVICE, SIGNALS, READS, DISPATCH, GATEWAY], settings) as host:
         assert host.http_address is not None
         base = f"http://{host.http_address.reachable}/api/v2/workflow-runs"
         async with httpx.AsyncClient(base_url=base, headers={"x-tenant-id": TENANT}, timeout=30) as client:

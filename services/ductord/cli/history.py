@@ -70,11 +70,15 @@ def _forked(entry: model.TimelineEntry, detail: Detail) -> str:
 
 
 def _parked(entry: model.TimelineEntry, detail: Detail) -> str:
-    return waits_for(detail.get("waiting", {}), _stamp)
+    return waits_for(_wait(detail), _stamp)
 
 
 def _wait_changed(entry: model.TimelineEntry, detail: Detail) -> str:
-    return f"still {waits_for(detail.get('waiting', {}), _stamp)}"
+    return f"still {waits_for(_wait(detail), _stamp)}"
+
+
+def _wait(detail: Detail) -> Detail:
+    return {**detail.get("waiting", {}), "condition": detail.get("condition", "")}
 
 
 def _received(entry: model.TimelineEntry, detail: Detail) -> str:

@@ -9,6 +9,7 @@ from ductord.cli.output import counted
 from ductord.cli.words import plain
 
 Wait = Mapping[str, Any]
+_SHORT = 120
 
 
 def wait_text(wait: model.WaitState) -> str:
@@ -18,8 +19,10 @@ def wait_text(wait: model.WaitState) -> str:
 
 def waits_for(wait: Wait, written: Callable[[str], str]) -> str:
     """The same of a wait as JSON. `written`: how an RFC 3339 time is shown."""
-    if wait.get("type") == "timer":
-        parts = [f"waits until {written(wait['due_time'])}" if wait.get("due_time") else "waits for a condition"]
+    if wait.get("condition"):
+        parts = [f"waits until {_shortened(wait['condition'])}"]
+    elif wait.get("type") == "timer":
+        parts = [f"waits until {written(wait['due_time'])}"]
     else:
         parts = [f"waits for {_what(wait)}", *_so_far(wait)]
         if wait.get("due_time"):
@@ -45,6 +48,8 @@ def _what(wait: Wait) -> str:
             return f"a set of events{key}"
         case "digest":
             leader = wait.get("digest_leader_run_id")
+            if wait.get("leads"):
+                return "a digest that it leads"
             return f"a digest, led by {leader}" if leader else "a digest"
         case other:
             return str(other).replace("_", " ")
@@ -59,6 +64,11 @@ def _so_far(wait: Wait) -> list[str]:
         *([f"approved by {' and '.join(people)} so far"] if people else []),
         *([f"{counted(len(events), 'event')} so far ({', '.join(met)})"] if events else []),
     ]
+
+
+def _shortened(text: str) -> str:
+    """A condition, as far as a line has room for it."""
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
 
 
 def _local(text: str) -> str:

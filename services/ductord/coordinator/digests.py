@@ -54,19 +54,25 @@ async def contested(connection: asyncpg.Connection, of: Effects, lost: set[str])
     """The runs, but for those that are `lost`, whose decision does not know what has become of a window: one that leaves and whose event has gone on with
     another run, one that goes on with an event that was taken back. The keys are locked."""
     void: set[str] = set()
+    left: set[str] = set()
     if leaves := [(d, e) for d, e in of.get(LeaveDigest, ()) if d.key[1] not in lost]:
         rows = await connection.fetch(SQL["places_of"], *_waits(leaves))
-        merged = {tuple(row)[:3] for row in rows if row["place"] == DigestPlace.MERGED}
+        stands = {tuple(row)[:3]: row for row in rows}
         for d, e in leaves:
+            row = stands.get((d.key[1], e.step_ref, e.attempt))
             shown = any(f.place is DigestPlace.MERGED for f in _facts(d, e))
-            if not shown and (d.key[1], e.step_ref, e.attempt) in merged:
+            if row is not None and row["place"] == DigestPlace.MERGED and not shown:
                 void.add(d.key[1])
+            elif row is not None and row["window_id"] is not None:
+                left.add(row["window_id"])
     if flushes := [(d, e) for d, e in of.get(FlushDigest, ()) if d.key[1] not in lost]:
         members: dict[str, set[str]] = {}
         for row in await connection.fetch(SQL["members_of"], ids(flushes)[0], [e.window_id for _, e in flushes]):
             members.setdefault(row["window_id"], set()).add(row["run_id"])
         for d, e in flushes:
-            if {a.run_id for f in _facts(d, e) for a in f.arrivals} != members.get(e.window_id, set()):
+            # What leaves in this very commit is no member either.
+            known = {a.run_id for f in _facts(d, e) for a in f.arrivals}
+            if e.window_id in left or known != members.get(e.window_id, set()):
                 void.add(d.key[1])
     return void
 

@@ -17,10 +17,10 @@ from (
 
 -- name: places_of
 -- Where runs stand, now that their keys are locked.
-select x.run_id::text, x.step_ref, x.attempt, a.place
+select x.run_id::text, x.step_ref, x.attempt, a.place, a.window_id::text
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[]) as x(tenant_id, run_id, step_ref, attempt)
 cross join lateral (
-    select place from eec_workflow_digest_arrival n
+    select place, window_id from eec_workflow_digest_arrival n
     where n.tenant_id = x.tenant_id and n.run_id = x.run_id and n.step_ref = x.step_ref and n.attempt = x.attempt and n.leave_time is null offset 0
 ) a;
 

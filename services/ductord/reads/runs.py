@@ -149,7 +149,7 @@ def _nodes(outline: Outline, nodes: Mapping[str, Node], leaders: Mapping[str, st
                 skip_reason=SKIP_REASON[node.skip_reason],
                 attempt=node.attempt,
                 paused=node.paused,
-                waiting=wait_state(node.waiting, leaders),
+                waiting=wait_state(node.waiting, leaders, step.condition),
             )
         )
     return summaries

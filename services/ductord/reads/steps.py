@@ -12,7 +12,7 @@ import msgspec
 
 from ductor.workflow.v1 import run_pb2
 from ductord.db.queries import Queries
-from ductord.model.enums import NodeStatus
+from ductord.model.enums import NodeStatus, StepType
 from ductord.model.run import Node
 from ductord.reads.attempts import latest
 from ductord.reads.runs import PENDING, leaders_of, load_outputs, nodes_of, size
@@ -119,13 +119,18 @@ def _state(run: Nodes, step: Step, starts: Mapping[str, datetime | None]) -> run
         status=NODE_STATUS[node.status],
         skip_reason=SKIP_REASON[node.skip_reason],
         attempt=node.attempt,
-        start_time=timestamp_or_none(starts.get(step.ref)),
+        start_time=timestamp_or_none(starts.get(step.ref) or _parked(step, node)),
         end_time=timestamp_or_none(node.end_time),
         error=fault_message(node.fault),
         retry_time=timestamp_or_none(node.due_time if held_back else None),
-        waiting=wait_state(node.waiting, run.leaders),
+        waiting=wait_state(node.waiting, run.leaders, step.condition),
         paused=node.paused,
     )
+
+
+def _parked(step: Step, node: Node) -> datetime | None:
+    """When a step that waits was first parked: it has no attempt that somebody has taken."""
+    return None if step.type is StepType.ACTION else node.first_time
 
 
 def _first_outputs(run: Nodes, wanted: Sequence[tuple[int, Step]], room: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from ductor.workflow.v1 import run_pb2
 from ductord.db.queries import Queries
 from ductord.model import events as history
 from ductord.model.enums import EdgeState
-from ductord.model.events import CompensationPlanned, EdgesResolved, Event
+from ductord.model.events import CompensationPlanned, EdgesResolved, Event, NodeParked, WaitChanged
 from ductord.model.jsonvalue import dumps
 from ductord.model.run import Inverse
 from ductord.reads.steps import Nodes
@@ -87,6 +87,10 @@ def _describe(entry: run_pb2.TimelineEntry, event: Event, outline: Outline, payl
     match event:
         case EdgesResolved():
             detail["edges"] = [_edge(outline, index, state) for index, state in event.edges]
+        case NodeParked(step_ref=ref) | WaitChanged(step_ref=ref):
+            index = outline.index(ref)
+            if index is not None and (condition := outline.steps[index].condition):
+                detail["condition"] = condition
         case CompensationPlanned():
             detail["entries"] = [_inverse(entry) for entry in event.entries]
         case _:

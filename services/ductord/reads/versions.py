@@ -19,12 +19,30 @@ _CACHED_BYTES: Final = 16 << 20
 _q: Final = Queries("ductord.reads")
 
 
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that a step waits for, as it was written."""
+
+    source: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a wait is shown that the run does not hold itself."""
+
+    until: Condition | None = None
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step as it is shown."""
 
     ref: str
     type: StepType
     title: str = ""
+    wait: Wait | None = None
+
+    @property
+    def condition(self) -> str:
+        """The condition that the step waits for; empty for none."""
+        return self.wait.until.source if self.wait is not None and self.wait.until is not None else ""
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ def windows_of(nodes: Iterable[Node]) -> list[str]:
     return [node.waiting.window_id for node in nodes if node.waiting is not None and node.waiting.window_id]
 
 
-def wait_state(waiting: Waiting | None, leaders: Mapping[str, str]) -> run_pb2.WaitState | None:
-    """What a node waits for; None leaves the field unset. `leaders`: run ids by digest window (E5)."""
+def wait_state(waiting: Waiting | None, leaders: Mapping[str, str], condition: str = "") -> run_pb2.WaitState | None:
+    """What a node waits for; None leaves the field unset. `leaders`: run ids by digest window (E5). `condition`: that the step waits for."""
     if waiting is None:
         return None
     return run_pb2.WaitState(
@@ -37,5 +37,6 @@ def wait_state(waiting: Waiting | None, leaders: Mapping[str, str]) -> run_pb2.W
             )
             for receipt in waiting.received
         ],
+        condition=condition,
         digest_leader_run_id=leaders.get(waiting.window_id, ""),
     )

@@ -100,8 +100,12 @@ def _node(step: Step, node: Node, now: datetime, leaders: Mapping[str, str]) -> 
         timeouts=_timeouts(timeouts_of(step, node)),
         retry_policy_changed=node.retry is not None,
         timeouts_changed=node.timeouts is not None,
-        waiting=wait_state(node.waiting, leaders),
+        waiting=wait_state(node.waiting, leaders, _condition(step)),
     )
+
+
+def _condition(step: Step) -> str:
+    return step.wait.until.source if step.wait is not None and step.wait.until is not None else ""
 
 
 def _retry(policy: RetryPolicy) -> control_pb2.NodeRetryPolicy:

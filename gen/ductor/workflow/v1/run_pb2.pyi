@@ -489,6 +489,7 @@ class WaitState(_message.Message):
     APPROVERS_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
     DIGEST_LEADER_RUN_ID_FIELD_NUMBER: _builtins.int
+    CONDITION_FIELD_NUMBER: _builtins.int
     type: Global___WaitingType.ValueType
     """Why the node is parked."""
     event_name: _builtins.str
@@ -503,6 +504,8 @@ class WaitState(_message.Message):
     """The status of the case."""
     digest_leader_run_id: _builtins.str
     """The run that leads the digest; empty for none."""
+    condition: _builtins.str
+    """The condition waited for, as the definition has it; empty for none."""
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp:
         """Since when."""
@@ -538,10 +541,11 @@ class WaitState(_message.Message):
         approvers: _abc.Iterable[_builtins.str] | None = ...,
         receipts: _abc.Iterable[Global___WaitReceipt] | None = ...,
         digest_leader_run_id: _builtins.str = ...,
+        condition: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["due_time", b"due_time", "since_time", b"since_time", "timeout_time", b"timeout_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvers", b"approvers", "case_id", b"case_id", "case_status", b"case_status", "correlation_key", b"correlation_key", "digest_leader_run_id", b"digest_leader_run_id", "due_time", b"due_time", "event_name", b"event_name", "receipts", b"receipts", "signal", b"signal", "since_time", b"since_time", "timeout_time", b"timeout_time", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvers", b"approvers", "case_id", b"case_id", "case_status", b"case_status", "condition", b"condition", "correlation_key", b"correlation_key", "digest_leader_run_id", b"digest_leader_run_id", "due_time", b"due_time", "event_name", b"event_name", "receipts", b"receipts", "signal", b"signal", "since_time", b"since_time", "timeout_time", b"timeout_time", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -992,7 +996,7 @@ class StepState(_message.Message):
     """Whether an operator holds the node."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
-        """When the first attempt was taken by a worker."""
+        """When the first attempt was taken by a worker, or when the node was first parked."""
 
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
