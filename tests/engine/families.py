@@ -19,6 +19,7 @@ from ductord.model.enums import (
     InverseStatus,
     NodeStatus,
     Outcome,
+    RaceLosers,
     RunStatus,
     TaskKind,
     TimerKind,
@@ -154,6 +155,7 @@ class Family:
         self._attempts(rows, run)
         self._timers(rows, run)
         self._waits(rows, run)
+        self._races(rows, run)
 
     def _attempts(self, rows: Rows, run: Run) -> None:
         """No orphans: an open attempt is the latest of a running node, or of the one entry that is at work."""
@@ -212,6 +214,26 @@ class Family:
         for step, node in zip(self.manifest.steps, run.nodes, strict=True):
             if node.status is NodeStatus.PENDING and not run.held:
                 assert any(run.edges[e] == "?" for e in step.incoming), "a pending node waits for an edge"
+
+    def _races(self, rows: Rows, run: Run) -> None:
+        """Behind a race that was won, whoever leads to nothing but it has ended or was asked to stop; the winner is of those who succeeded (G7)."""
+        steps, edges = self.manifest.steps, self.manifest.edges
+        for index, race in enumerate(steps):
+            if race.race is None or run.nodes[index].status is not NodeStatus.SUCCEEDED:
+                continue
+            succeeded = {e for e in race.incoming if run.nodes[edges[e].source].status is NodeStatus.SUCCEEDED}
+            if race.ref not in rows.start.preserved:
+                assert rows.output_of(race.ref)["winner"] in {steps[edges[e].source].ref for e in succeeded}
+            only = {index}
+            for before in reversed(range(index)):
+                targets = {edges[e].target for e in steps[before].outgoing}
+                if race.race.losers is RaceLosers.LET_FINISH or not targets or not targets <= only:
+                    continue
+                only.add(before)
+                node, preserved = run.nodes[before], steps[before].ref in rows.start.preserved
+                assert node.status.terminal or node.cancelling or preserved, f"{steps[before].ref} runs for nothing"
+                if node.cancelling:
+                    assert node.lost or run.stop is not None
 
     def check_end(self, rows: Rows) -> None:
         """What must hold of every run that has come to its end."""

@@ -33,8 +33,7 @@ def winner(tick: Tick, race: int) -> int | None:
 
 def calls_off(tick: Tick, race: int) -> bool:
     """Whether the definition has the losers of this race called off."""
-    spec = tick.manifest.steps[race].race
-    return spec is not None and spec.losers is RaceLosers.CANCEL
+    return _calls_off(tick.manifest, race)
 
 
 def lost(tick: Tick, index: int) -> bool:
@@ -63,12 +62,21 @@ def over(tick: Tick) -> list[int]:
 
 
 def in_again(manifest: Manifest, run: Run, restarted: set[int]) -> set[int]:
-    """The losers of races that are to start anew without their winner, which has to start anew itself: they are in the race again."""
-    found = set[int]()
+    """The losers of races that are undecided again, because the race and its winner have to start anew: they are in it again, unless they lost a race within it
+    that stays won."""
+    losers, stay = set[int](), set[int]()
     for race, only in graph_of(manifest).only_for.items():
-        if race in restarted and not any(_won_by(manifest, run, e, restarted) for e in manifest.steps[race].incoming):
-            found.update(index for index in only if run.nodes[index].skip_reason is SkipReason.RACE_LOST)
-    return found
+        if any(_won_by(manifest, run, e, restarted) for e in manifest.steps[race].incoming):
+            stay.update(only if _calls_off(manifest, race) else ())
+        elif race in restarted or run.nodes[race].status is NodeStatus.PENDING:
+            nodes = ((index, run.nodes[index]) for index in only)
+            losers.update(index for index, node in nodes if node.lost or node.skip_reason is SkipReason.RACE_LOST)
+    return losers - stay
+
+
+def _calls_off(manifest: Manifest, race: int) -> bool:
+    spec = manifest.steps[race].race
+    return spec is not None and spec.losers is RaceLosers.CANCEL
 
 
 def _won_by(manifest: Manifest, run: Run, edge: int, restarted: set[int]) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ductord.engine import policy
+from ductord.engine import policy, races
 from ductord.engine.controls.settling import settle
 from ductord.engine.steps import kind_of
 from ductord.engine.stopping import BEGUN
@@ -39,14 +39,15 @@ def apply_resume_node(tick: Tick, control: Control) -> None:
 
 def apply_reset_node(tick: Tick, control: Control) -> None:
     """The node begins anew with fresh input and budget, and so does what was skipped, or failed without an attempt, because of how it had ended. What it has
-    open is put away at once; nobody is waited for."""
+    open is put away at once; nobody is waited for. Where it had won a race that has been reset as well, those who lost are in it again (G7)."""
     index = _index(tick, control)
     nodes = tick.work.nodes
     undecided = [i for i in sorted(tick.graph.downstream((index,)) - {index}) if nodes[i].status.terminal]
-    if nodes[index].status in BEGUN:
-        kind_of(tick, index).reset(tick, index)
+    undecided += sorted(races.in_again(tick.manifest, tick.work.view(), {index, *undecided}) - {index, *undecided})
     checkpoints = tuple(tick.work.checkpoints)
     for renewed in (index, *undecided):
+        if nodes[renewed].status in BEGUN:
+            kind_of(tick, renewed).reset(tick, renewed)
         tick.emit(NodeReset(step_ref=tick.manifest.steps[renewed].ref, request_id=control.request_id))
     for number, before in enumerate(checkpoints):
         if before.status is CheckpointStatus.UNREACHABLE and tick.work.checkpoints[number] != before:
