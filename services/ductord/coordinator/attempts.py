@@ -26,7 +26,7 @@ from ductord.model.inbox import AttemptReport
 
 SQL = Queries("ductord.coordinator", "attempts.sql")
 
-_CONTENDING = (RequestCancel, HoldTasks, ReleaseTasks)
+_CONTENDING = (RequestCancel, HoldTasks, ReleaseTasks, CloseLate)
 _TOUCHING = (CloseAttempt, *_CONTENDING)
 
 
@@ -34,17 +34,17 @@ async def contested(connection: asyncpg.Connection, decided: list[Decided], of: 
     """Lock what this commit ends, asks to stop or holds although nobody has reported on it. Answers the runs of which a worker took or ended such an attempt
     since the load, so that their decision does not hold any more.
 
-    The locks are taken in one statement, in the order of the attempts' keys, and include what the batch closes besides: a commit that locked in two
-    goes could meet a batch of dispatch half-way.
+    The locks are taken in one statement, in the order of the attempts' keys, and include what the batch closes besides, and the late successes
+    that it judges: a commit that locked in two goes could meet a batch of dispatch half-way.
     """
     unheard = [(d, effect) for d in decided for effect in d.unheard]
     if not unheard and not any(kind in of for kind in _CONTENDING):
         return set()
     touching = list({d.key: d for kind in _TOUCHING for d, _ in of.get(kind, ())})
-    rows = await connection.fetch(
-        SQL["lock_attempts"], [tenant for tenant, _ in touching], [run for _, run in touching]
-    )
-    now = {(row["run_id"], row["step_ref"], row["item_index"], row["kind"], row["attempt"]): row for row in rows}
+    lock = SQL["lock_attempts_and_lates" if CloseLate in of else "lock_attempts"]
+    rows = await connection.fetch(lock, [tenant for tenant, _ in touching], [run for _, run in touching])
+    columns = ("run_id", "step_ref", "item_index", "kind", "attempt")
+    now = {tuple(row[column] for column in columns): row for row in rows if row["open"]}
     lost = set()
     for d, effect in unheard:
         row = now.get((d.key[1], *attempt_key(effect)))

@@ -5,10 +5,20 @@
 -- asked to stop, or are held that nobody has reported on: a lease or a report that slipped in since the load is then seen, and the run's tick is repeated.
 -- Dispatch's statements lock in the same order, which is that of its sorted batches (hence "C"), or skip what is locked; whoever comes later finds the attempt
 -- closed.
-select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.start_time is not null as taken, a.report_time is not null as reported
+select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, true as open, a.start_time is not null as taken, a.report_time is not null as reported
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
 where a.status = 'open'
+order by a.tenant_id collate "C", a.run_id, a.step_ref collate "C", a.item_index, a.kind collate "C", a.attempt
+for update of a;
+
+-- name: lock_attempts_and_lates
+-- The same for a commit that judges late successes too: reports that come late lock those rows by the batch, closed as they are.
+select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.status = 'open' as open, a.start_time is not null as taken,
+       a.report_time is not null as reported
+from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
+where a.status = 'open' or (a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded')
 order by a.tenant_id collate "C", a.run_id, a.step_ref collate "C", a.item_index, a.kind collate "C", a.attempt
 for update of a;
 
