@@ -16,7 +16,7 @@ import pytest
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductord.cli.client import Connection, connected
 from examples.demo.engine import TENANT, Engine
-from tests.support.dev import EXAMPLES, dev_folder, ductor, invoke, processes_in, running_dev
+from tests.support.dev import EXAMPLE_NAMES, EXAMPLES, dev_folder, ductor, invoke, processes_in, running_dev
 
 pytestmark = [pytest.mark.xdist_group("dev"), pytest.mark.timeout(240)]
 
@@ -137,7 +137,7 @@ def test_definitions_of_a_folder_are_published_at_start(folder: Path) -> None:
     try:
         for _ in range(2):
             engine.start()
-            _until(lambda: _published(engine) == ["hello_world v1", "order v1", "trip v1"])
+            _until(lambda: _published(engine) == [f"{name} v1" for name in EXAMPLE_NAMES])
             assert engine.stop() == 0
     finally:
         engine.stop()

@@ -174,3 +174,26 @@ async def test_g7_c2_the_net_knows_that_no_pause_holds_a_grace(books: Books, tic
     await books.control(run_id, Verb.RESUME)
     await ticker.drain()
     assert await books.status(run_id) == "completed"
+
+
+async def test_g7_c2_what_a_pause_held_for_a_loser_goes_with_it(
+    books: Books, ticker: Ticker, publisher: Publisher, workers: Workers
+) -> None:
+    """G7, C2, E3: an event that came to a paused wait, and word that came to a paused approval, are held until somebody else wins: they are put away with the
+    wait, and the net finds nothing."""
+    run_id = await _begun(books, ticker)
+    for ref in ("e", "s", "p"):
+        await books.control(run_id, Verb.PAUSE_NODE, step_ref=ref, request_id=f"hold-{ref}")
+    await ticker.drain()
+    assert (await publisher.publish("paid", "o1")).matched == 2
+    await say(books, run_id, SignalVerb.APPROVE, "p", request_id="yes")
+    await ticker.drain()
+    assert await books.owner.fetchval(UNAPPLIED) == 2
+    await workers.succeed((await workers.lease())[0])
+    await ticker.drain()
+    nodes = await _nodes(books, run_id)
+    assert {nodes[ref].skip_reason for ref in "espt"} == {SkipReason.RACE_LOST}
+    assert await books.owner.fetchval(UNAPPLIED) == 0
+    assert await books.owner.fetchval(OPEN_WAITS) == 0
+    assert await books.owner.fetchval("select status from eec_workflow_signal") == "ignored"
+    assert not (await Net(0).round(ticker.connection)).woke

@@ -16,6 +16,8 @@ from ductord.db.embedded import EmbeddedPostgres
 from examples.demo.engine import Engine
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLE_NAMES = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+"""The families that they define, in the order of their files."""
 
 
 @contextmanager
