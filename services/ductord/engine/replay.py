@@ -141,9 +141,13 @@ class _Stage:
             payloads |= {key: self._payload(key) for key in letters}
 
     def _reports(self, line: TransitionLine) -> Iterator[AttemptReport]:
-        """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them."""
+        """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them; and successes that a timer of the
+        same transition had overtaken, and that were registered as the late ones they are (C7)."""
         told: list[AttemptReport] = []
         for event in line.events:
+            row = self._overtaken(event)
+            if row is not None and row.report_time is not None:
+                told.append(_report(row, Outcome.SUCCEEDED, row.report_time))
             if not isinstance(event, AttemptEnded):
                 continue
             row = self._attempts.get((event.step_ref, event.kind, event.item_index, event.attempt))
@@ -153,11 +157,18 @@ class _Stage:
                 told.append(_report(row, row.outcome, row.report_time))
         yield from sorted(told, key=lambda r: (r.report_time, r.step_ref, r.item_index, r.kind, r.attempt))
 
+    def _overtaken(self, event: Event) -> AttemptLine | None:
+        """The attempt whose success, reported in time for the transition, was registered by this event as a late one."""
+        if not isinstance(event, InverseRegistered) or not event.late:
+            return None
+        row = self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt))
+        return row if row is not None and row.outcome is Outcome.SUCCEEDED else None
+
     def _lates(self, line: TransitionLine) -> Iterator[LateSuccess]:
         """The late successes that changed something: of an action that was registered by it, of an inverse whose entry it settled."""
         rows: list[AttemptLine | None] = []
         for event in line.events:
-            if isinstance(event, InverseRegistered) and event.late:
+            if isinstance(event, InverseRegistered) and event.late and self._overtaken(event) is None:
                 rows.append(self._attempts.get((event.step_ref, TaskKind.STEP, event.item_index, event.attempt)))
             elif isinstance(event, InverseEnded) and event.status is InverseStatus.DONE and not event.request_id:
                 rows += self._undone_late(line, event)
