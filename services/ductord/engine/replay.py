@@ -143,7 +143,8 @@ class _Stage:
             payloads |= {key: self._payload(key) for key in letters}
 
     def _reports(self, line: TransitionLine) -> Iterator[AttemptReport]:
-        """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them."""
+        """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them; and successes that a timer of the
+        same transition had overtaken, and that were registered as the late ones they are (C7)."""
         told: list[AttemptReport] = []
         for event in line.events:
             if isinstance(event, AttemptEnded):
