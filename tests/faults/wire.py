@@ -20,9 +20,12 @@ from ductord.db.embedded import EmbeddedPostgres
 
 SOCKET = ".s.PGSQL.5432"
 
+IN_A_ROW = 3
+
 
 class Wire:
-    """`cut`: application name → share of its commits that are lost in the middle. `silent`: applications whose connections swallow everything."""
+    """`cut`: application name → share of its commits that are lost in the middle, at most `IN_A_ROW` of one application in a row: more than a service
+    repeats is another story. `silent`: applications whose connections swallow everything."""
 
     def __init__(self, server: EmbeddedPostgres, folder: Path) -> None:
         self._server = server
@@ -31,6 +34,7 @@ class Wire:
         self.chance = random.Random(7)
         self.cut: dict[str, float] = {}
         self.silent: frozenset[str] = frozenset()
+        self.row: Counter[str] = Counter()
         self.cuts: Counter[tuple[str, str]] = Counter()
         """(application, what was lost: `answer` or `request`) → how often."""
         self.opened: Counter[str] = Counter()
@@ -39,6 +43,12 @@ class Wire:
     def dsn(self, database: str = "ductor") -> str:
         """The connection string of the owner, through the wire."""
         return f"postgresql://postgres@/{database}?host={self._folder}"
+
+    def loses(self, name: str) -> bool:
+        """Whether the commit of this application that is just passing is lost."""
+        lost = self.row[name] < IN_A_ROW and self.chance.random() < self.cut.get(name, 0)
+        self.row[name] = self.row[name] + 1 if lost else 0
+        return lost
 
     def calm(self) -> None:
         """Pass everything again. What was swallowed stays swallowed: connections that were silent are closed."""
@@ -149,7 +159,7 @@ class _Link:
             kind, frame = await _frame(self._reader)
             if not await self._audible():
                 return
-            if self._commits(kind, frame) and self._wire.chance.random() < self._wire.cut.get(self._name, 0):
+            if self._commits(kind, frame) and self._wire.loses(self._name):
                 lost = (
                     "request"
                     if self._wire.cuts[self._name, "request"] < self._wire.cuts[self._name, "answer"]
