@@ -37,7 +37,7 @@ protos: install  ## Lint the contract and see that gen/ is what it generates
 	buf lint
 	buf format -d --exit-code
 
-test: install  ## All tests (two-minute chaos included)
+test: install  ## All tests (some minutes of chaos included)
 	pytest -n 2 --dist loadgroup
 
 chaos: install  ## The long chaos and field-case variants
