@@ -6,6 +6,7 @@ alone: NOTIFY only shortens the rest.
 
 import logging
 import time
+from datetime import datetime
 
 import asyncpg
 
@@ -41,6 +42,7 @@ class Coordinator:
         self._limits = Limits(**settings.engine_limits)
         self._batch_size = settings.coordinator_batch_size
         self._net = Net(settings.sweep_ms)
+        self._since: datetime | None = None
         self.tick_loop: Loop | None = None
         self._seconds = metrics.histogram("ductor_tick_seconds", "Time of a group tick that claimed runs.")
         self._runs = metrics.counter("ductor_ticked_runs", "Runs claimed by ticks, by what came of it.", ("result",))
@@ -72,13 +74,15 @@ class Coordinator:
     async def watch(self) -> float | None:
         """Report what is overdue, fire what is due; look again when the next timer is due, if that is soon."""
         async with self._pool.acquire() as connection:
-            swept = await watch(connection)
+            swept = await watch(connection, self._since)
+        self._since = swept.since
         self._swept(swept)
         return None if swept.next_s is None else max(swept.next_s, _WATCH_LEAST_S)
 
     async def net(self) -> float | None:
-        """One round of the net."""
+        """One round of the net, and a look at everything that is due, however long it has been."""
         async with self._pool.acquire() as connection:
+            self._swept(await watch(connection))
             self._swept(await self._net.round(connection))
         return None
 

@@ -23,13 +23,14 @@ _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 
 class Swept(msgspec.Struct, kw_only=True):
     """Counts of one round. `expired`: attempts by outcome. `repaired`: wake-ups that had been lost, by where they were missing. `events`: external events that
-    were put away. `next_s`: seconds until the next timer that nobody has seen to is due."""
+    were put away. `next_s`: seconds until the next timer that nobody has seen to is due. `since`: what the next look need not look behind."""
 
     expired: dict[str, int] = {}
     timers: int = 0
     repaired: dict[str, int] = {}
     events: int = 0
     next_s: float | None = None
+    since: datetime | None = None
 
     @property
     def woke(self) -> bool:
@@ -37,21 +38,24 @@ class Swept(msgspec.Struct, kw_only=True):
         return bool(self.expired or self.timers or any(self.repaired.values()))
 
 
-async def watch(connection: asyncpg.Connection) -> Swept:
-    """Report overdue attempts (A3, A4) and wake the runs of due timers, oldest first, in batches, until none is left."""
+async def watch(connection: asyncpg.Connection, since: datetime | None = None) -> Swept:
+    """Report overdue attempts (A3, A4) and wake the runs of due timers, oldest first, in batches, until none is left. `since`: of the look before; what was due
+    earlier is left to a look without it, which the net makes once per period: only what a transaction took longer than `_LATE_COMMIT` to commit can be
+    there (PG-05)."""
     swept = Swept()
     while True:
-        rows = await connection.fetch(SQL["expire_attempts"], _BATCH)
+        rows = await connection.fetch(SQL["expire_attempts"], _BATCH, since)
         for row in rows:
             swept.expired[row["outcome"]] = swept.expired.get(row["outcome"], 0) + row["attempts"]
         if sum(row["attempts"] for row in rows) < _BATCH:
             break
     while True:
-        count = await connection.fetchval(SQL["wake_timers"], _BATCH)
+        count = await connection.fetchval(SQL["wake_timers"], _BATCH, since)
         swept.timers += count
         if count < _BATCH:
             break
-    swept.next_s = await connection.fetchval(SQL["next_timer"])
+    row = await connection.fetchrow(SQL["next_timer"], since)
+    swept.next_s, swept.since = row["next_s"], row["now"] - _LATE_COMMIT
     return swept
 
 

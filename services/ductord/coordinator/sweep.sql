@@ -3,10 +3,12 @@
 
 -- name: expire_attempts
 -- Silence has limits: the sweep reports, on the worker's behalf and by database time, what is overdue. First writer wins, so a result that came in time stays.
+-- $2: what was due before has been seen to. A long snapshot elsewhere keeps the entries of all that was ever due in the index; no look walks through them (PG-05).
 with overdue as (
     select tenant_id, run_id, step_ref, item_index, kind, attempt
     from eec_workflow_step_attempt
     where status = 'open' and report_time is null and check_time is not null and check_time <= eec_now()
+      and check_time >= coalesce($2::timestamptz, '-infinity')
     order by check_time limit $1 for update skip locked
 ),
 expired as (
@@ -27,10 +29,11 @@ woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct te
 select outcome, count(*)::int as attempts from expired group by outcome;
 
 -- name: wake_timers
--- Due timers, oldest first, wake their runs once; the tick that fires them deletes them.
+-- Due timers, oldest first, wake their runs once; the tick that fires them deletes them. $2: as above.
 with due as (
     select tenant_id, run_id, kind, step_ref, item_index from eec_workflow_timer
-    where woken_time is null and due_time <= eec_now() order by due_time limit $1 for update skip locked
+    where woken_time is null and due_time <= eec_now() and due_time >= coalesce($2::timestamptz, '-infinity')
+    order by due_time limit $1 for update skip locked
 ),
 woken as (
     update eec_workflow_timer t set woken_time = eec_now() from due d
@@ -41,8 +44,11 @@ wakeups as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct 
 select count(*)::int from woken;
 
 -- name: next_timer
--- Seconds until the next timer is due: the first entry of the index that `wake_timers` goes by.
-select extract(epoch from min(due_time) - eec_now())::float8 from eec_workflow_timer where woken_time is null;
+-- The time, and seconds until the next timer is due: the first entry of the index that `wake_timers` goes by, from $1 on.
+select eec_now() as now, (
+    select extract(epoch from t.due_time - eec_now())::float8 from eec_workflow_timer t
+    where t.woken_time is null and t.due_time >= coalesce($1::timestamptz, '-infinity') order by t.due_time limit 1
+) as next_s;
 
 -- name: sweep_reports
 -- Reports that nobody woke a run for (a wake-up was lost): older than the sweep period and still not judged.
