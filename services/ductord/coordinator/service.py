@@ -82,8 +82,8 @@ class Coordinator:
     async def net(self) -> float | None:
         """One round of the net, and a look at everything that is due, however long it has been."""
         async with self._pool.acquire() as connection:
-            self._swept(await watch(connection))
             self._swept(await self._net.round(connection))
+            self._swept(await watch(connection))
         return None
 
     def _swept(self, swept: Swept) -> None:
