@@ -3,9 +3,12 @@
 import asyncpg
 
 from ductord.coordinator.sweep import watch
+from ductord.model.control import ControlBody
+from ductord.model.enums import Verb
+from ductord.model.manifest import Timeouts
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
-from tests.support.books import Books
+from tests.support.books import Books, chain
 
 _SET = (
     "insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, due_time)"
@@ -49,3 +52,15 @@ async def test_what_came_to_light_late_is_found(books: Books, ticker: Ticker) ->
     assert (await watch(ticker.connection, since)).timers == 1
     assert (await watch(ticker.connection, since)).timers == 0
     assert (await watch(ticker.connection)).timers == 1
+
+
+async def test_a_timer_that_is_due_when_it_is_set_wakes_its_run(books: Books, ticker: Ticker) -> None:
+    """A3: an operator gives a step a time that is over already; the next tick fires it, and no look has to find it."""
+    run_id = await books.start(await books.publish(chain(1)))
+    await ticker.drain()
+    body = ControlBody(timeouts=Timeouts(total_timeout_ms=1), fields=("total_timeout_ms",))
+    await books.control(run_id, Verb.UPDATE_NODE_TIMEOUT, step_ref="s0", body=body)
+    await ticker.drain()
+    fault = (await books.settled(run_id)).nodes[0].fault
+    assert fault is not None
+    assert fault.code == "total_timeout"

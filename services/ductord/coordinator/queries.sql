@@ -164,9 +164,15 @@ select x.tenant_id, x.run_id, x.seq, $5::timestamptz, x.events::json
 from unnest($1::text[], $2::uuid[], $3::int[], $4::text[]) as x(tenant_id, run_id, seq, events);
 
 -- name: set_timers
-insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, item_index, due_time)
-select * from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::int[], $6::timestamptz[])
-on conflict (tenant_id, run_id, kind, step_ref, item_index) do update set due_time = excluded.due_time, woken_time = null;
+-- A timer that is due when it is set wakes its run here: the watch looks for what comes due, not for what long was (PG-05).
+with stored as (
+    insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, item_index, due_time, woken_time)
+    select x.tenant_id, x.run_id, x.kind, x.step_ref, x.item_index, x.due_time, case when x.due_time <= eec_now() then eec_now() end
+    from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::int[], $6::timestamptz[]) as x(tenant_id, run_id, kind, step_ref, item_index, due_time)
+    on conflict (tenant_id, run_id, kind, step_ref, item_index) do update set due_time = excluded.due_time, woken_time = excluded.woken_time
+    returning tenant_id, run_id, woken_time
+)
+insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from stored where woken_time is not null;
 
 -- name: clear_timers
 -- An empty step_ref with no kind clears all timers of the run (it ended); otherwise those of the step, or of one kind.
