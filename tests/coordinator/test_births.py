@@ -16,7 +16,7 @@ from tests.support.books import TENANT, Books, chain
 _KEPT = ", ".join(
     (
         "definition_id", "version_id", "version", "family_slug", "given_definition_id", "subject_type", "subject_id", "labels::text", "input::text",
-        "tier", "traceparent", "journey_id",
+        "tier", "traceparent", "journey_id", "actor",
     )
 )  # fmt: skip
 
@@ -29,7 +29,9 @@ def _reading(manifest: Manifest, expression: str, name: str, steps: tuple[str, .
 
 
 async def _started(books: Books, manifest: Manifest) -> str:
-    run_id = await books.start(await books.publish(manifest), input_='{"order": 7}', subject=("order", "7"))
+    run_id = await books.start(
+        await books.publish(manifest), input_='{"order": 7}', subject=("order", "7"), actor="ann"
+    )
     await books.owner.execute(
         "update eec_workflow_run_start set labels = '{\"team\": \"red\"}', tier = 'bulk', traceparent = '00-a-b-01', nesting_depth = 3,"
         " parent_run_id = gen_random_uuid(), root_run_id = gen_random_uuid(), journey_id = gen_random_uuid(), idempotency_key = 'key'"

@@ -232,7 +232,6 @@ WRONG: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ("approval", {"approval": {"required": 0}}, ("OUT_OF_RANGE", "steps[2].approval.required")),
     ("approval", {"approval": {"timeout_ms": 0}}, ("OUT_OF_RANGE", "steps[2].approval.timeout_ms")),
     ("approval", {"approval": {"allow_self": "yes"}}, ("WRONG_TYPE", "steps[2].approval.allow_self")),
-    ("approval", {"approval": {"allow_self": False}}, ("FEATURE_NOT_SUPPORTED", "steps[2].approval.allow_self")),
     ("human_loop", {}, ("MISSING_FIELD", "steps[2].human_loop")),
     ("human_loop", {"human_loop": {}}, ("MISSING_FIELD", "steps[2].human_loop.case_type")),
     ("race", {"race": {"losers": "shoot"}}, ("UNKNOWN_VALUE", "steps[2].race.losers")),

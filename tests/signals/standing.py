@@ -37,6 +37,7 @@ def _name(text: str) -> Template:
 _STEPS = (
     Step(ref="ap", type=StepType.APPROVAL, approval=ApprovalSpec()),
     Step(ref="vip", type=StepType.APPROVAL, approval=ApprovalSpec(groups=("board",))),
+    Step(ref="other", type=StepType.APPROVAL, approval=ApprovalSpec(allow_self=False)),
     Step(ref="case", type=StepType.HUMAN_LOOP, human_loop=HumanLoopSpec(case_type="kyc")),
     Step(ref="sig", type=StepType.WAIT, wait=WaitSpec(signal="go")),
     Step(ref="ev", type=StepType.WAIT, wait=WaitSpec(event=EventPattern(event_name=_name("paid")))),

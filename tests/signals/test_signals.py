@@ -210,6 +210,20 @@ async def test_who_may_decide(sender: Sender, desk: Desk) -> None:
     assert await desk.signals(run_id) == []
 
 
+async def test_not_what_one_has_started_oneself(sender: Sender, desk: Desk) -> None:
+    """E2: with `allow_self: false` neither who started the run approves it nor who gives no name; a reject is open to everybody."""
+    run_id = await desk.run()
+    await desk.owner.execute("update eec_workflow_run_start set actor = 'ann' where run_id = $1", run_id)
+    for name in ("ann", ""):
+        refused = await sender.refused("ApproveStep", run_id=run_id, step_ref="other", approver_id=name)
+        assert (refused.code, refused.reason) == ("PERMISSION_DENIED", "APPROVER_NOT_ALLOWED")
+        assert refused.metadata == {"step_ref": "other"}
+    assert await desk.signals(run_id) == []
+    await sender.call("ApproveStep", run_id=run_id, step_ref="other", approver_id="bob")
+    await sender.call("RejectStep", run_id=run_id, step_ref="other", approver_id="ann")
+    assert [row["verb"] for row in await desk.signals(run_id)] == ["approve", "reject"]
+
+
 async def test_a_hundred_signals_may_be_kept(sender: Sender, desk: Desk) -> None:
     """E1: at most 100, exactly, even at once; a known name needs no room, nor does one for a step that was resolved; one that is consumed makes room."""
     run_id = await desk.run()

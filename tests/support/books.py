@@ -85,6 +85,7 @@ class Books:
         wake: bool = True,
         subject: tuple[str, str] = ("", ""),
         run_id: str | None = None,
+        actor: str | None = None,
     ) -> str:
         """A run start and its wake-up, as trigger writes them; the run id."""
         run_id = run_id or new_id()
@@ -93,6 +94,8 @@ class Books:
             " root_run_id, journey_id, subject_type, subject_id) values ($1, $2, $3, $3, 1, 'chain', $3, $4, $2, $2, $5, $6)",
             tenant, run_id, version_id, input_, *subject,
         )  # fmt: skip
+        if actor is not None:
+            await self.owner.execute("update eec_workflow_run_start set actor = $2 where run_id = $1", run_id, actor)
         if wake:
             await self.wake(run_id, tenant=tenant)
         return run_id

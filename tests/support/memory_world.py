@@ -114,7 +114,7 @@ class MemoryWorld:
         assert self._manifest is not None
         self._programs = programs_for(self._manifest)
 
-    async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
+    async def trigger(self, payload: Any, subject_type: str, subject_id: str, actor: str) -> None:
         assert self._manifest is not None
         assert self._programs is not None
         self._triggered += 1
@@ -129,6 +129,7 @@ class MemoryWorld:
             subject_type=subject_type,
             subject_id=subject_id,
             payload=payload,
+            actor=actor,
         )
         family = self._rows.family if self._rows is not None else None
         self._rows = Rows(self._manifest, self._programs, start, family)

@@ -180,13 +180,14 @@ class PostgresWorld:
         assert self._manifest is not None
         self._version_id = await self._books.publish(self._manifest, slug="story")
 
-    async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
+    async def trigger(self, payload: Any, subject_type: str, subject_id: str, actor: str) -> None:
         self._triggered += 1
         self._run_id = await self._books.start(
             self._version_id,
             run_id=run_id_of(self._triggered),
             input_="{}" if payload is None else jsonvalue.dumps(payload),
             subject=(subject_type, subject_id),
+            actor=actor,
         )
 
     async def turn(self, run_id: str) -> None:

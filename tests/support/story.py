@@ -114,7 +114,8 @@ class _Stage:
                 return await self._define(command.block)
             case "trigger":
                 payload, options = _payload_and_options(rest)
-                await self._world.trigger(payload, options.get("subject_type", ""), options.get("subject_id", ""))
+                subject = options.get("subject_type", ""), options.get("subject_id", "")
+                await self._world.trigger(payload, *subject, options.get("actor", "anonymous"))
                 self._names.told((), self._world.run_id)
                 return []
             case "turn":

@@ -193,7 +193,7 @@ class World(Protocol):
     async def define(self, definition: dict[str, Any]) -> None:
         """Publish a definition that compiles (the body of the envelope)."""
 
-    async def trigger(self, payload: Any, subject_type: str, subject_id: str) -> None:
+    async def trigger(self, payload: Any, subject_type: str, subject_id: str, actor: str) -> None:
         """Start the story's run, or one more of the same definition, and turn to it. `payload` None: the trigger came without input."""
 
     async def turn(self, run_id: str) -> None:

@@ -46,6 +46,7 @@ async def test_a_start_is_a_start_row_and_a_wake_up(
     assert json.loads(row["label_text"]) == {"order": "o:1", "a.b_c-d": " 2 "}
     assert row["traceparent"].split("-")[1] == answer.metadata.trace_id
     assert row["idempotency_key"] is None
+    assert row["actor"] == "anonymous", "who started it (E2), with authentication off nobody by name"
     labels = await owner.fetch("select label, run_id::text, create_time from eec_workflow_run_label order by label")
     assert [r["label"] for r in labels] == ["a.b_c-d: 2 ", "order:o:1"]
     assert {(r["run_id"], r["create_time"]) for r in labels} == {(answer.run_id, row["create_time"])}

@@ -54,7 +54,7 @@ select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
 -- more than $5 bytes sent along. `controlled`, `late`, `signalled`, `received` and `placed` say whether there is anything of that kind at all: probes of tiny
 -- indexes, so that the common tick needs no statement more.
 select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
-       s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.continued_from_run_id::text,
+       s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.actor, s.continued_from_run_id::text,
        s.reset_from_run_id::text, s.reset_from_seq,
        case when c.start_known then null else s.labels::text end as labels,
        case when c.start_known then null else s.inverses::text end as inverses,

@@ -21,7 +21,7 @@ _LARGE_BYTES = 16 << 20  # of large payloads that one tick loads; what is more w
 _FIELDS = {"input": "payload", "context": "context", "overrides": "overrides"}
 _COLUMNS = (
     "tenant_id", "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id", "tier", "traceparent",
-    "root_run_id", "nesting_depth", "journey_id", "reset_from_seq",
+    "root_run_id", "nesting_depth", "journey_id", "actor", "reset_from_seq",
 )  # fmt: skip
 
 _inverses = msgspec.json.Decoder(tuple[Registered, ...])

@@ -253,7 +253,8 @@ class Run(_Value, frozen=True, kw_only=True):
 class RunStart(_Value, frozen=True, kw_only=True):
     """The immutable birth row of a run (architecture: a run is born as a run_start row).
 
-    `payload` is the trigger's input: None where it was not loaded because no expression of the manifest reads TRIGGER. `context`: the run context.
+    `payload` is the trigger's input: None where it was not loaded because no expression of the manifest reads TRIGGER.
+    `context`: the run context. `actor`: who started it.
     `continued_from_run_id`, `inverses`: of a successor (C6). `reset_from_run_id`, `reset_from_seq`: the history that a reset run begins with;
     `overrides`: inputs by step ref that its steps get instead of their args; `preserved`: outputs by step ref that its steps have instead of running
     (C5).
@@ -277,6 +278,7 @@ class RunStart(_Value, frozen=True, kw_only=True):
     parent_run_id: str = ""
     nesting_depth: int = 0
     journey_id: str = ""
+    actor: str = "anonymous"
     context: dict[str, Any] = {}
     continued_from_run_id: str = ""
     inverses: tuple[Registered, ...] = ()

@@ -41,7 +41,7 @@ _CHUNK_BYTES: Final = 4 << 20
 _q: Final = Queries("ductord.reads", "export.sql")
 _START: Final = (
     "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id", "tier", "traceparent", "root_run_id",
-    "parent_run_id", "nesting_depth", "journey_id", "continued_from_run_id", "reset_from_run_id", "reset_from_seq",
+    "parent_run_id", "nesting_depth", "journey_id", "actor", "continued_from_run_id", "reset_from_run_id", "reset_from_seq",
 )  # fmt: skip
 
 _Place = tuple[Key, ...]

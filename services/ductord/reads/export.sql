@@ -3,7 +3,7 @@
 -- name: export_run
 select s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id, s.labels::text,
        s.input::text, s.tier, s.traceparent, s.root_run_id::text, coalesce(s.parent_run_id::text, '') as parent_run_id, s.nesting_depth,
-       s.journey_id::text, s.context::text, coalesce(s.continued_from_run_id::text, '') as continued_from_run_id, s.inverses::text,
+       s.journey_id::text, s.actor, s.context::text, coalesce(s.continued_from_run_id::text, '') as continued_from_run_id, s.inverses::text,
        coalesce(s.reset_from_run_id::text, '') as reset_from_run_id, s.reset_from_seq, s.overrides::text, s.preserved::text,
        v.manifest::text, (v.manifest -> 'variables')::text as variables
 from eec_workflow_run_start s

@@ -15,6 +15,7 @@ from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.db.runs import Row, Versions
 from ductord.engine.signals import cut_off
+from ductord.engine.steps.approval import approver_of, own
 from ductord.model.enums import NodeStatus, SignalVerb, SkipReason, StepType
 from ductord.model.errors import Refusal
 from ductord.model.manifest import Step
@@ -69,7 +70,7 @@ async def tell(pool: asyncpg.Pool, versions: Versions, who: Who, word: Word, on_
                 return Told(result="ignored", now=row["now"])
             if run is not None and run.status.terminal:
                 raise _terminal(run)
-            _refuse_stranger(step, who, word)
+            _refuse_stranger(step, who, word, row["actor"])
             if row["kept"] >= MAX_KEPT:
                 message = f"the run keeps {row['kept']} signals that no step has consumed yet; try again when some are"
                 raise refused("TOO_MANY_SIGNALS", message, retry_after_ms=1_000, limit=MAX_KEPT)
@@ -113,13 +114,16 @@ def _takes_resolutions(step: Step) -> bool:
     return step.type is StepType.HUMAN_LOOP or (step.wait is not None and bool(step.wait.signal))
 
 
-def _refuse_stranger(step: Step, who: Who, word: Word) -> None:
+def _refuse_stranger(step: Step, who: Who, word: Word, starter: str) -> None:
     """E2: who may decide. Groups are those of a credential, so nobody is known to be in one while authentication is off."""
-    if word.verb is SignalVerb.RESOLVE_INTERACTION or step.approval is None or not step.approval.groups:
+    if word.verb is SignalVerb.RESOLVE_INTERACTION or step.approval is None:
         return
-    if not set(step.approval.groups) & set(who.groups):
+    groups = step.approval.groups
+    if groups and not set(groups) & set(who.groups):
         message = f"the step {step.ref} is decided by members of certain groups, and the caller is not known to be one"
         raise refused("APPROVER_NOT_ALLOWED", message, step_ref=step.ref)
+    if objection := own(step.approval, word.verb, approver_of(who.actor, who.approver_id), starter):
+        raise refused("APPROVER_NOT_ALLOWED", f"the step {step.ref}: {objection}", step_ref=step.ref)
 
 
 def _terminal(run: Run) -> Refusal:

@@ -37,11 +37,13 @@ Outcome: TypeAlias = Started | Refusal
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """What the starts of one call have in common. `given_id`: the id as the caller gave it, canonical. `admit` may raise to keep new runs from a version."""
+    """What the starts of one call have in common. `actor`: who calls. `given_id`: the id as the caller gave it, canonical. `admit` may raise to keep new runs
+    from a version."""
 
     tenant_id: str
     given_id: str
     traceparent: str
+    actor: str = "anonymous"
     admit: Callable[[Version], object] = lambda version: None
 
 
@@ -165,6 +167,7 @@ async def _insert(
         [dumps(ask.labels) for ask in rows],
         [ask.input.text for ask in rows],
         [ask.tier or version.tier.value for ask in rows],
+        birth.actor,
     )
     born = frozenset(answer["born"] or ())
     lost = [ask.key for ask in rows if ask.key is not None and ask.run_id not in born]

@@ -28,9 +28,9 @@ where s.tenant_id = $1 and s.given_definition_id = $2 and s.idempotency_key = an
 -- in the order of their keys, so that two batches with the same keys wait in one direction only. Who lost is not in the answer and is looked up again.
 with born as (
     insert into eec_workflow_run_start (tenant_id, definition_id, version_id, version, family_slug, given_definition_id, traceparent, run_id, root_run_id,
-                                        journey_id, idempotency_key, request_hash, subject_type, subject_id, labels, input, tier)
+                                        journey_id, idempotency_key, request_hash, subject_type, subject_id, labels, input, tier, actor)
     select $1, $2, $3, $4, $5, $6, $7, x.run_id, x.run_id, x.run_id, x.idempotency_key, x.request_hash, x.subject_type, x.subject_id, x.labels::jsonb,
-           x.input::json, x.tier
+           x.input::json, x.tier, $16
     from unnest($8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
          as x(run_id, idempotency_key, request_hash, subject_type, subject_id, labels, input, tier)
     on conflict do nothing

@@ -101,7 +101,9 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
 
     async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
         call = caller()
-        birth = Birth(tenant_id=call.tenant, given_id=given_id, traceparent=call.traceparent, admit=admit)
+        birth = Birth(
+            tenant_id=call.tenant, given_id=given_id, traceparent=call.traceparent, actor=call.actor, admit=admit
+        )
         outcomes, now = await bear(self._pool, self._versions, birth, asked, self._on_retry)
         self._account(given_id, asked, outcomes)
         return outcomes, now

@@ -15,7 +15,7 @@ from ductord.engine.compile.network import Network
 from ductord.engine.positions import Path
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.suggest import suggestion
-from ductord.model.definition import TYPE_OBJECTS, Approval, Digest, EventSet, StepDefinition, Wait
+from ductord.model.definition import TYPE_OBJECTS, Digest, EventSet, StepDefinition, Wait
 from ductord.model.enums import CompletionPolicy, DigestMode, StepType
 from ductord.model.jsonvalue import MAX_KEY_BYTES
 
@@ -70,8 +70,6 @@ def judge_waits(tree: Mapping[str, Any], network: Network, findings: Findings) -
         _judge_fields(step, _written(tree, number), path, findings)
         if step.wait is not None and step.type == StepType.WAIT:
             _judge_wait(step.wait, (*path, "wait"), findings)
-        if step.approval is not None and step.type == StepType.APPROVAL:
-            _judge_approval(step.approval, (*path, "approval"), findings)
         if step.event_set is not None and step.type == StepType.EVENT_SET:
             _judge_event_set(step.event_set, (*path, "event_set"), findings)
         if step.type == StepType.DIGEST:
@@ -120,13 +118,6 @@ def _judge_wait(wait: Wait, path: Path, findings: Findings) -> None:
     event = wait.event
     if event is not None:
         _judge_event_name(event.event_name, (*path, "event", "event_name"), findings)
-
-
-def _judge_approval(written: Approval, path: Path, findings: Findings) -> None:
-    """Ruling E2. A promise that nobody could keep is not made: a run does not know by whom it was started."""
-    if written.allow_self is False:
-        message = "this release does not know who started a run, so it cannot keep that person from approving"
-        findings.add("FEATURE_NOT_SUPPORTED", message, (*path, "allow_self"))
 
 
 def _judge_cron(cron: str | None, zone: str | None, path: Path, findings: Findings) -> None:

@@ -45,8 +45,8 @@ def start(tick: Tick, index: int, prepared: None) -> None:
 def on_signal(tick: Tick, index: int, signal: Signal) -> None:
     """Count a word: it decides, it is one of the approvals that are required, or it changes nothing."""
     spec, wait = _spec(tick, index), waiting.of(tick, index)
-    who = approver_of(signal)
-    objection = _objection(spec, wait, signal, who)
+    who = approver_of(signal.actor, signal.approver_id)
+    objection = _objection(spec, wait, signal, who) or own(spec, signal.verb, who, tick.inbox.start.actor)
     if objection:
         tick.do(SettleSignal(request_id=signal.request_id, status=SignalStatus.IGNORED, message=objection))
         return
@@ -76,9 +76,9 @@ def on_timer(tick: Tick, index: int, kind: TimerKind) -> None:
         waiting.on_timeout(tick, index, spec.on_timeout, Fault(code=faults.APPROVAL_TIMEOUT, message=message), None)
 
 
-def approver_of(signal: Signal) -> str:
+def approver_of(actor: str, approver_id: str) -> str:
     """Who decides: the caller, or, where nobody is authenticated, whom the body names."""
-    return signal.actor if signal.actor != NOBODY else signal.approver_id or NOBODY
+    return actor if actor != NOBODY else approver_id or NOBODY
 
 
 def _objection(spec: ApprovalSpec, wait: Waiting, signal: Signal, who: str) -> str:
@@ -90,6 +90,16 @@ def _objection(spec: ApprovalSpec, wait: Waiting, signal: Signal, who: str) -> s
     if signal.verb is SignalVerb.APPROVE and any(vote.approver_id == who for vote in wait.votes):
         return storable_text(f"{who} has approved before")
     return ""
+
+
+def own(spec: ApprovalSpec, verb: SignalVerb, who: str, starter: str) -> str:
+    """Why this is not theirs to approve (`allow_self: false`); empty if it is. Who does not say who they are may be just the one who started the run. A
+    reject is open to everybody: one may think better of what one has asked for."""
+    if spec.allow_self or verb is not SignalVerb.APPROVE or who not in (starter, NOBODY):
+        return ""
+    if who == NOBODY:
+        return "whoever started the run must not approve it, so who approves has to say who they are"
+    return storable_text(f"{who} started the run and must not approve it")
 
 
 def _output(decision: str, who: str, at: datetime, comment: str = "", payload: Any = None) -> dict[str, Any]:
