@@ -10,7 +10,8 @@ from google.protobuf import json_format, struct_pb2
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductord.db.pool import open_pool
-from ductord.trigger.asked import Limits, read
+from ductord.rpc.bounds import Limits
+from ductord.trigger.asked import read
 from ductord.trigger.birth import Birth, Started, bear
 from ductord.trigger.versions import Versions
 from tests.conftest import Database

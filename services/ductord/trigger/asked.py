@@ -15,6 +15,7 @@ from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductord.db.ids import new_id
 from ductord.model.errors import Refusal
 from ductord.model.jsonvalue import JSON
+from ductord.rpc.bounds import Limits, bounded
 from ductord.rpc.errors import field_invalid, not_supported, refused
 from ductord.rpc.hygiene import fault_of
 from ductord.rpc.payloads import Payload, payload_of
@@ -31,13 +32,6 @@ _TIERS: Final = {
     common_pb2.TIER_STANDARD: "standard",
     common_pb2.TIER_BULK: "bulk",
 }
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The configured limits of ruling L7, in bytes."""
-
-    payload_bytes: int
-    key_bytes: int
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +60,7 @@ def read(item: api.TriggerWorkflowRequest | api.BatchTriggerItem, limits: Limits
     if item.external_deployment_id:
         raise not_supported("external_deployment_id", "release pinning is not part of this build")
     for field in ("idempotency_key", "subject_type", "subject_id"):
-        size = len(getattr(item, field).encode())
-        if size > limits.key_bytes:
-            raise field_invalid(field, f"is {size:,} bytes, the limit is {limits.key_bytes}")
+        bounded(field, getattr(item, field), limits.key_bytes)
     labels = _labels(item)
     given = payload_of(item, "input", max_bytes=limits.payload_bytes) or _NO_INPUT
     return Asked(

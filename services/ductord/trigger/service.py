@@ -21,13 +21,14 @@ from ductord.model.enums import CheckpointStatus, RunStatus
 from ductord.model.errors import PayloadInvalid, Refusal
 from ductord.model.ids import canonical
 from ductord.rpc.answers import response_metadata, within
+from ductord.rpc.bounds import Limits
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import field_invalid, field_required, of_payload, refused
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.payloads import fill_payload
-from ductord.trigger.asked import Asked, Limits, read
+from ductord.trigger.asked import Asked, read
 from ductord.trigger.birth import Birth, Outcome, Started, bear
 from ductord.trigger.outputs import after
 from ductord.trigger.versions import Version, Versions, not_found

@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import exits, faults, moments, waiting
 from ductord.engine.errors import EngineError
-from ductord.engine.steps.kind import StepKind
+from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model.effects import RecordAudit, SettleSignal
 from ductord.model.enums import OnTimeout, SignalStatus, SignalVerb, TimerKind, WaitingType
@@ -52,7 +53,7 @@ def on_signal(tick: Tick, index: int, signal: Signal) -> None:
         return
     if signal.verb is SignalVerb.APPROVE and len(wait.votes) + 1 < spec.required:
         vote = Vote(approver_id=who, request_id=signal.request_id, time=signal.create_time)
-        waiting.changed(tick, index, msgspec.structs.replace(wait, votes=(*wait.votes, vote)))
+        waiting.changed(tick, index, replace(wait, votes=(*wait.votes, vote)))
     else:
         payload = tick.payload(signal.key)
         if payload is msgspec.UNSET:
@@ -133,17 +134,4 @@ def _spec(tick: Tick, index: int) -> ApprovalSpec:
     return step.approval
 
 
-KIND = StepKind(
-    prepare=prepare,
-    start=start,
-    again=waiting.again,
-    may_report=waiting.may_report,
-    ask=waiting.ask,
-    drop=waiting.drop,
-    hold=waiting.hold,
-    release=waiting.release,
-    retime=waiting.retime,
-    reset=waiting.reset,
-    on_timer=on_timer,
-    on_signal=on_signal,
-)
+KIND = replace(PARKED, prepare=prepare, start=start, on_timer=on_timer, on_signal=on_signal)

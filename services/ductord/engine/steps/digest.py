@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import exits, faults, moments, waiting
 from ductord.engine.errors import EngineError
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
-from ductord.engine.steps.kind import StepKind
+from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model.canonical import canonical
 from ductord.model.effects import CloseDigest, FlushDigest, JoinDigest, LeaveDigest, TakeDigest
@@ -76,7 +77,7 @@ def on_digest(tick: Tick, index: int, fact: DigestFact) -> None:
             leads = fact.place is DigestPlace.LEADS
             wait = waiting.of(tick, index)
             due = fact.due_time if leads else None
-            after = msgspec.structs.replace(wait, window_id=fact.window_id, leads=leads, due_time=due)
+            after = replace(wait, window_id=fact.window_id, leads=leads, due_time=due)
             waiting.changed(tick, index, after)
         case DigestPlace.MERGED:
             raise AssertionError("a merged run ends as a whole")
@@ -172,17 +173,4 @@ def _spec(tick: Tick, index: int) -> DigestSpec:
     return step.digest
 
 
-KIND = StepKind(
-    prepare=prepare,
-    start=start,
-    again=waiting.again,
-    may_report=waiting.may_report,
-    ask=waiting.ask,
-    drop=drop,
-    hold=waiting.hold,
-    release=waiting.release,
-    retime=waiting.retime,
-    reset=reset,
-    on_timer=on_timer,
-    on_digest=on_digest,
-)
+KIND = replace(PARKED, prepare=prepare, start=start, drop=drop, reset=reset, on_timer=on_timer, on_digest=on_digest)

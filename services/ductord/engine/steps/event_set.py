@@ -10,10 +10,11 @@ from itertools import groupby
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import events_wait, faults, waiting
 from ductord.engine.errors import EngineError
-from ductord.engine.steps.kind import StepKind
+from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model.effects import Subscription, TakeReceipts
 from ductord.model.enums import CompletionPolicy, OnTimeout, TimerKind, WaitingType
@@ -196,17 +197,4 @@ def _spec(tick: Tick, index: int) -> EventSetSpec:
     return step.event_set
 
 
-KIND = StepKind(
-    prepare=prepare,
-    start=start,
-    again=waiting.again,
-    may_report=waiting.may_report,
-    ask=waiting.ask,
-    drop=waiting.drop,
-    hold=waiting.hold,
-    release=waiting.release,
-    retime=waiting.retime,
-    reset=waiting.reset,
-    on_timer=on_timer,
-    on_receipts=on_receipts,
-)
+KIND = replace(PARKED, prepare=prepare, start=start, on_timer=on_timer, on_receipts=on_receipts)

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import faults, waiting
 from ductord.engine.errors import EngineError
-from ductord.engine.steps.kind import StepKind
+from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model import ids
 from ductord.model.effects import SettleSignal
@@ -61,7 +62,7 @@ def on_signal(tick: Tick, index: int, signal: Signal) -> None:
         if len(heard) > MOST:
             _ignore(tick, signal, f"{MOST} words about the case were said: only `{spec.awaiting_status}` ends it now")
             return
-        waiting.changed(tick, index, msgspec.structs.replace(wait, case_status=status, heard=heard))
+        waiting.changed(tick, index, replace(wait, case_status=status, heard=heard))
     elif not _close(tick, index, status, heard):
         return
     tick.do(SettleSignal(request_id=signal.request_id, status=SignalStatus.APPLIED, decided=True))
@@ -119,17 +120,4 @@ def _spec(tick: Tick, index: int) -> HumanLoopSpec:
     return step.human_loop
 
 
-KIND = StepKind(
-    prepare=prepare,
-    start=start,
-    again=waiting.again,
-    may_report=waiting.may_report,
-    ask=waiting.ask,
-    drop=waiting.drop,
-    hold=waiting.hold,
-    release=waiting.release,
-    retime=waiting.retime,
-    reset=waiting.reset,
-    on_timer=on_timer,
-    on_signal=on_signal,
-)
+KIND = replace(PARKED, prepare=prepare, start=start, on_timer=on_timer, on_signal=on_signal)

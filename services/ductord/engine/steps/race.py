@@ -6,8 +6,10 @@ It has no work of its own, so it ends where other steps begin: in the tick in wh
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from ductord.engine import exits, races, waiting
-from ductord.engine.steps.kind import StepKind
+from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model.jsonvalue import storable_text
 from ductord.model.run import Fault, Node
@@ -47,17 +49,4 @@ def _how(node: Node) -> str:
     return str(node.skip_reason or node.status).replace("_", " ")
 
 
-KIND = StepKind(
-    prepare=waiting.nothing,
-    start=start,
-    again=waiting.again,
-    may_report=waiting.may_report,
-    ask=waiting.ask,
-    drop=waiting.never,
-    hold=waiting.hold,
-    release=waiting.release,
-    retime=waiting.retime,
-    reset=waiting.nothing,
-    arrival=races.arrival,
-    at_once=decide,
-)
+KIND = replace(PARKED, start=start, drop=waiting.never, reset=waiting.nothing, arrival=races.arrival, at_once=decide)

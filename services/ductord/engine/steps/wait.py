@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import events_wait, faults, moments, waiting
 from ductord.engine.errors import EngineError
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
-from ductord.engine.steps.kind import StepKind
+from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model.effects import SettleSignal, Subscription, TakeReceipts
 from ductord.model.enums import SignalStatus, SignalVerb, TimerKind, WaitingType
@@ -68,7 +69,7 @@ def on_timer(tick: Tick, index: int, kind: TimerKind) -> None:
     spec, wait = _spec(tick, index), waiting.of(tick, index)
     if spec.until is not None and kind is TimerKind.WAIT:
         if not _is_true(tick, index, spec):
-            waiting.changed(tick, index, msgspec.structs.replace(wait, due_time=tick.after(spec.interval_ms)))
+            waiting.changed(tick, index, replace(wait, due_time=tick.after(spec.interval_ms)))
         return
     if kind is TimerKind.WAIT or (
         spec.until is None and wait.due_time is not None and wait.due_time == wait.timeout_time
@@ -183,19 +184,6 @@ def _spec(tick: Tick, index: int) -> WaitSpec:
     return step.wait
 
 
-KIND = StepKind(
-    prepare=prepare,
-    start=start,
-    again=waiting.again,
-    may_report=waiting.may_report,
-    ask=waiting.ask,
-    drop=waiting.drop,
-    hold=waiting.hold,
-    release=waiting.release,
-    retime=waiting.retime,
-    reset=waiting.reset,
-    on_timer=on_timer,
-    on_signal=on_signal,
-    on_receipts=on_receipts,
-    look=look,
+KIND = replace(
+    PARKED, prepare=prepare, start=start, on_timer=on_timer, on_signal=on_signal, on_receipts=on_receipts, look=look
 )
