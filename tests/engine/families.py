@@ -31,7 +31,8 @@ from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Run, RunStart
 from tests.engine.graphs import Fate
 from tests.support.births import bear
-from tests.support.rows import Attempt, Rows
+from tests.support.rows import Rows
+from tests.support.tasks import Attempt
 from tests.support.world import RUN_ID, START, Transition
 
 

@@ -39,7 +39,8 @@ from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Run, RunStart
 from tests.engine.sagas import Outside, Word
-from tests.support.rows import Attempt, Rows
+from tests.support.rows import Rows
+from tests.support.tasks import Attempt
 from tests.support.world import START, Transition
 
 BLOCKS = {

@@ -12,7 +12,7 @@ from ductord.engine.doubt import NO_WORD
 from ductord.model.enums import FailurePolicy, Outcome, TaskKind
 from ductord.model.manifest import Compensation, InverseSpec, Manifest, RetryPolicy, Template
 from tests.engine.graphs import manifests
-from tests.support.rows import Attempt
+from tests.support.tasks import Attempt
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 

@@ -33,7 +33,8 @@ from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, Run, RunStart
 from tests.engine.graphs import Fate, fates, manifests, reported
-from tests.support.rows import Attempt, Rows
+from tests.support.rows import Rows
+from tests.support.tasks import Attempt
 from tests.support.world import START
 
 _FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))

@@ -31,7 +31,8 @@ from tests.engine.families import Family
 from tests.engine.graphs import Fate, manifests
 from tests.engine.searching import search
 from tests.support.recording import recording_of
-from tests.support.rows import Attempt, Rows
+from tests.support.rows import Rows
+from tests.support.tasks import Attempt
 
 
 @search(120)

@@ -16,7 +16,8 @@ from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest
 from ductord.model.run import Fault, RunStart
 from tests.support.births import bear
-from tests.support.rows import Attempt, Rows
+from tests.support.rows import Rows
+from tests.support.tasks import Attempt
 from tests.support.world import (
     HEARTBEAT_MS,
     RUN_ID,

@@ -17,7 +17,8 @@ from ductord.model.recording import (
     TransitionLine,
 )
 from tests.support.outside import in_order
-from tests.support.rows import Attempt, Rows, reference
+from tests.support.rows import Rows
+from tests.support.tasks import Attempt, reference
 
 
 def recording_of(rows: Rows) -> Recording:

@@ -4,9 +4,7 @@ Holds the same promises as the real rows: an outcome is written once (first writ
 one timer per key. It decides nothing; `tick` only loads, calls `decide`, checks what `evolve` makes of it, and stores.
 """
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
-from hashlib import sha256
+from datetime import datetime
 from typing import Any, assert_never
 
 import msgspec
@@ -60,58 +58,22 @@ from ductord.model.enums import (
     TimerKind,
     Verb,
 )
-from ductord.model.inbox import AttemptReport, Inbox, LateSuccess, Origin, Receipt, SourceKey, TimerDue
+from ductord.model.inbox import Inbox, Origin, Receipt, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Inverse, OutputRef, Run, RunStart
+from ductord.model.run import Inverse, Run, RunStart
 from tests.support.digests import Digests
 from tests.support.outside import Outside
-from tests.support.world import LEASE_MS, Transition, task_name
+from tests.support.tasks import Attempt, Tasks
+from tests.support.world import Transition, task_name
 
 
-class Attempt(msgspec.Struct, kw_only=True):
-    """A row of an attempt. `due_time`: the task's own, until a hold gives it another. `lease`: the token of its worker, None while nobody has it. `living`:
-    that worker still beats. `late`: a success that was reported too late."""
-
-    task: QueueTask
-    due_time: datetime
-    input: Any
-    held: bool = False
-    late: tuple[datetime, Any] | None = None
-    late_judged: bool = False
-    previous_details: Any = None
-    status: AttemptStatus = AttemptStatus.OPEN
-    asked: bool = False
-    lease: bool = False
-    living: bool = False
-    start_time: datetime | None = None
-    lease_expire_time: datetime | None = None
-    progress_time: datetime | None = None
-    details: Any = None
-    outcome: Outcome | None = None
-    report_time: datetime | None = None
-    output: Any = None
-    has_output: bool = False
-    fault: Fault | None = None
-    non_retryable: bool = False
-    retry_after_ms: int | None = None
-
-    @property
-    def name(self) -> str:
-        """How stories call it."""
-        return task_name(self.task.step_ref, self.task.kind)
-
-    @property
-    def waiting(self) -> bool:
-        """Nobody has said yet what became of it, and nobody judged it."""
-        return self.status is AttemptStatus.OPEN and self.outcome is None
-
-
-class Rows:
+class Rows(Tasks):
     """Everything stored of one run. `family`: the rows of all runs that may refer to each other, by id; this one's join them."""
 
     def __init__(
         self, manifest: Manifest, programs: Programs, start: RunStart, family: "dict[str, Rows] | None" = None
     ) -> None:
+        super().__init__()
         self.manifest = manifest
         self.programs = programs
         self.start = start
@@ -127,7 +89,6 @@ class Rows:
         self.audit: dict[str, RecordAudit] = {}
         self.run: Run | None = None
         self.history: list[Transition] = []
-        self.attempts: dict[tuple[str, int], Attempt] = {}
         self.timers: dict[tuple[TimerKind, str], datetime] = {}
         self.checkpoints: dict[str, tuple[CheckpointStatus, dict[str, int]]] = {}
         self.result: RecordResult | None = None
@@ -231,28 +192,11 @@ class Rows:
         resets = (c for c in controls if c.verb is Verb.RESET and 1 <= c.body.seq <= seq)
         return {c.request_id: self._folded(c.body.seq) for c in resets}
 
-    def _started(self) -> frozenset[str]:
-        rows = (a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.start_time is not None)
-        return frozenset(a.task.step_ref for a in rows if a.task.kind is TaskKind.STEP)
-
     def source_output(self, key: SourceKey) -> Any:
         """The output that an inverse reads, of this run or of one that it continues; that of a late success too."""
         run_id, ref, _, number = key
         row = self.family[run_id].attempts[ref, number]
         return row.output if row.has_output else (row.late[1] if row.late is not None else None)
-
-    def _lates(self) -> Iterator[LateSuccess]:
-        for a in self.attempts.values():
-            told = a.status is not AttemptStatus.OPEN or a.outcome is not None
-            if a.late is not None and not a.late_judged and told and a.outcome is not Outcome.SUCCEEDED:
-                yield LateSuccess(
-                    step_ref=a.task.step_ref,
-                    attempt=a.task.attempt,
-                    idempotency_key=a.task.idempotency_key,
-                    report_time=a.late[0],
-                    output=reference(a.task.attempt, a.late[1]),
-                    kind=a.task.kind,
-                )
 
     def output_of(self, ref: str) -> Any:
         """The output of a node that has one."""
@@ -267,24 +211,6 @@ class Rows:
         assert reference is not None, f"{ref} has no output"
         holder = self.family[self.start.reset_from_run_id] if origin is not None else self
         return holder.attempts[ref, reference.attempt].output
-
-    def _reports(self) -> Iterator[AttemptReport]:
-        reported = [a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.outcome is not None]
-        for a in sorted(reported, key=lambda a: (a.report_time, a.name, a.task.attempt)):
-            assert a.outcome is not None
-            assert a.report_time is not None
-            yield AttemptReport(
-                step_ref=a.task.step_ref,
-                attempt=a.task.attempt,
-                kind=a.task.kind,
-                outcome=a.outcome,
-                report_time=a.report_time,
-                start_time=a.start_time,
-                output=reference(a.task.attempt, a.output) if a.has_output else None,
-                fault=a.fault,
-                non_retryable=a.non_retryable,
-                retry_after_ms=a.retry_after_ms,
-            )
 
     def _store(self, effect: Effect, now: datetime) -> None:
         match effect:
@@ -400,18 +326,6 @@ class Rows:
             has_output=True,
         )
 
-    def _hold(self, effect: HoldTasks | ReleaseTasks, now: datetime) -> None:
-        still = effect.still_held if isinstance(effect, ReleaseTasks) else ()
-        for row in self.attempts.values():
-            ref = row.task.step_ref
-            if not row.waiting or row.lease or effect.step_ref not in ("", ref) or ref in still:
-                continue
-            if row.task.kind is not TaskKind.STEP and not effect.step_ref:
-                continue
-            if isinstance(effect, ReleaseTasks) and row.held:
-                row.due_time = max(row.due_time, now)
-            row.held = isinstance(effect, HoldTasks)
-
     def _forward(self, effect: ForwardControl) -> None:
         self.settled[effect.request_id] = SettleControl(
             request_id=effect.request_id,
@@ -446,80 +360,6 @@ class Rows:
                 has_output=True,
                 late=None,
             )
-
-    def sweep(self, now: datetime) -> None:
-        """Report on behalf of silence: what is overdue by the world's time (A3, A4)."""
-        for row in self.attempts.values():
-            if not row.waiting:
-                continue
-            outcome = self._overdue(row, now)
-            if outcome is not None:
-                row.outcome, row.report_time = outcome, now
-
-    def _overdue(self, row: Attempt, now: datetime) -> Outcome | None:
-        task = row.task
-        if not row.lease:
-            late = not row.held and _over(row.due_time, task.queue_timeout_ms, now)
-            return Outcome.QUEUE_TIMED_OUT if late else None
-        assert row.start_time is not None
-        assert row.lease_expire_time is not None
-        if _over(row.start_time, task.timeout_ms, now):
-            return Outcome.TIMED_OUT
-        if _over(row.progress_time or row.start_time, task.heartbeat_timeout_ms, now):
-            return Outcome.HEARTBEAT_TIMED_OUT
-        return Outcome.LOST if row.lease_expire_time <= now else None
-
-    # The workers' side
-
-    def leasable(self, now: datetime, name: str | None = None) -> list[Attempt]:
-        """What a worker could be given now."""
-        rows = [
-            a
-            for a in self.attempts.values()
-            if a.waiting and not a.lease and not a.asked and not a.held and a.due_time <= now
-        ]
-        return [a for a in rows if name in (None, a.name)]
-
-    def lease(self, row: Attempt, now: datetime) -> None:
-        """Give it to a worker."""
-        row.lease = row.living = True
-        row.start_time = now
-        row.lease_expire_time = now + timedelta(milliseconds=LEASE_MS)
-
-    def beat(self, row: Attempt, now: datetime, details: Any = None) -> str:
-        """A heartbeat (A5)."""
-        if not self.fenced_in(row):
-            return "LEASE_LOST"
-        row.lease_expire_time = now + timedelta(milliseconds=LEASE_MS)
-        if details is not None:
-            row.progress_time, row.details = now, details
-        return "cancel" if row.asked else "continue"
-
-    def too_late(self, row: Attempt, output: Any, now: datetime) -> None:
-        """Keep a success of a worker that no longer speaks for the attempt; the first one (A4)."""
-        if row.start_time is not None and row.late is None and row.outcome is not Outcome.SUCCEEDED:
-            row.late = (now, output)
-
-    def report(self, row: Attempt, outcome: Outcome, now: datetime) -> bool:
-        """Write an outcome, if the worker still holds the lease and is the first to write."""
-        if not self.fenced_in(row):
-            return False
-        row.outcome, row.report_time = outcome, now
-        return True
-
-    def fenced_in(self, row: Attempt) -> bool:
-        """Whether the worker that leased the attempt still speaks for it."""
-        return row.lease and row.waiting
-
-
-def _over(since: datetime, limit_ms: int | None, now: datetime) -> bool:
-    return limit_ms is not None and since + timedelta(milliseconds=limit_ms) <= now
-
-
-def reference(attempt: int, output: Any) -> OutputRef:
-    """The reference to an output that an attempt's row holds."""
-    text = orjson.dumps(output)
-    return OutputRef(attempt=attempt, size=len(text), hash=sha256(text).hexdigest()[:16])
 
 
 def _commit_order(effect: Effect) -> int:
