@@ -9,7 +9,8 @@ from ductord.coordinator.cache import LARGE_BYTES
 from ductord.model.control import ControlBody
 from ductord.model.enums import Verb
 from ductord.model.ids import derived
-from ductord.model.manifest import ActionSpec, Checkpoint, Manifest, Template
+from ductord.model.manifest import Checkpoint, Manifest
+from ductord.model.specs import ActionSpec, Template
 from tests.coordinator.conftest import Ticker
 from tests.support.books import TENANT, Books, chain
 

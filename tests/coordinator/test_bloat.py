@@ -5,7 +5,7 @@ import asyncpg
 from ductord.coordinator.sweep import watch
 from ductord.model.control import ControlBody
 from ductord.model.enums import Verb
-from ductord.model.manifest import Timeouts
+from ductord.model.specs import Timeouts
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books, chain

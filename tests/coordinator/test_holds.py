@@ -8,7 +8,7 @@ from msgspec import structs
 from ductord.coordinator.attempts import SQL
 from ductord.coordinator.sweep import Net, watch
 from ductord.model.enums import Verb
-from ductord.model.manifest import RetryPolicy
+from ductord.model.specs import RetryPolicy
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.workers import WANTED, Workers
 from tests.support.books import TENANT, Books, chain

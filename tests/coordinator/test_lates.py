@@ -11,7 +11,8 @@ from ductord.coordinator.sweep import Net, watch
 from ductord.dispatch.outcomes import Verdict
 from ductord.model.enums import Verb
 from ductord.model.events import AttemptEnded, InverseRegistered
-from ductord.model.manifest import Compensation, InverseSpec, Manifest, Template
+from ductord.model.manifest import Manifest
+from ductord.model.specs import Compensation, InverseSpec, Template
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.workers import Workers
 from tests.support.books import TENANT, Books, chain

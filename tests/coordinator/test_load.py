@@ -7,8 +7,8 @@ from msgspec import structs
 
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Known
 from ductord.model.enums import SignalVerb, Verb
-from ductord.model.manifest import ActionSpec, Expression, Template
 from ductord.model.run import RunStart
+from ductord.model.specs import ActionSpec, Expression, Template
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.waiters import Publisher, say, waiting
 from tests.support.books import Books, chain

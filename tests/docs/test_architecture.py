@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from ductord.model.enums import SignalVerb
-from ductord.model.manifest import RetryPolicy
+from ductord.model.specs import RetryPolicy
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker, books, ticker
 from tests.coordinator.waiters import say, waiting

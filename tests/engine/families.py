@@ -26,9 +26,10 @@ from ductord.model.enums import (
     Verb,
 )
 from ductord.model.events import NodeReset, RunEnded, RunRedriven
+from ductord.model.fault import Fault
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Run, RunStart
+from ductord.model.run import Run, RunStart
 from tests.engine.graphs import Fate
 from tests.support.births import bear
 from tests.support.rows import Rows

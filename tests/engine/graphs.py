@@ -7,18 +7,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, Outcome, StepType
-from ductord.model.manifest import (
-    ENGINE_LEVEL,
-    FORMAT_VERSION,
-    ActionSpec,
-    Checkpoint,
-    Edge,
-    Expression,
-    Manifest,
-    RetryPolicy,
-    Step,
-    Template,
-)
+from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, Checkpoint, Edge, Manifest, Step
+from ductord.model.specs import ActionSpec, Expression, RetryPolicy, Template
 
 _PLAIN = (EdgeType.SUCCESS, EdgeType.DONE)
 _MAX_STEPS = 8

@@ -34,10 +34,11 @@ from ductord.model.events import (
     RunEnded,
     RunRedriven,
 )
+from ductord.model.fault import Fault
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Run, RunStart
+from ductord.model.run import Run, RunStart
 from tests.engine.sagas import Outside, Word
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt

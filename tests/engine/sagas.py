@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from ductord.engine.doubt import NO_WORD
 from ductord.model.enums import FailurePolicy, Outcome, TaskKind
-from ductord.model.manifest import Compensation, InverseSpec, Manifest, RetryPolicy, Template
+from ductord.model.manifest import Manifest
+from ductord.model.specs import Compensation, InverseSpec, RetryPolicy, Template
 from tests.engine.graphs import manifests
 from tests.support.tasks import Attempt
 

@@ -18,9 +18,10 @@ from ductord.model.decision import Decision
 from ductord.model.effects import ClearTimers, HoldTasks, QueueTask, RecordAudit, ReleaseTasks, SettleControl, StartRun
 from ductord.model.enums import OperationStatus, Outcome, TimerKind, Verb
 from ductord.model.events import AttemptEnded, InverseRegistered
+from ductord.model.fault import OutputRef
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import OutputRef, Registered, Run, RunStart
+from ductord.model.run import Registered, Run, RunStart
 from tests.support.world import START
 
 _UNDO = {"on_failure": [{"action": "core:echo"}]}

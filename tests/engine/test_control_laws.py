@@ -24,8 +24,9 @@ from ductord.model.enums import (
     TaskKind,
     Verb,
 )
-from ductord.model.manifest import Manifest, RetryPolicy, Timeouts
+from ductord.model.manifest import Manifest
 from ductord.model.recording import decode, encode
+from ductord.model.specs import RetryPolicy, Timeouts
 from tests.engine.families import Family
 from tests.engine.graphs import Fate
 from tests.engine.sagas import sagas

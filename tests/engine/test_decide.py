@@ -17,9 +17,11 @@ from ductord.engine.steps import SUPPORTED
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, CloseAttempt, QueueTask
 from ductord.model.enums import AttemptStatus, EdgeType, Outcome, StepType, TimerKind
+from ductord.model.fault import OutputRef
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
-from ductord.model.manifest import ActionSpec, Edge, Expression, Manifest, Step, Template
-from ductord.model.run import OutputRef, Run, RunStart
+from ductord.model.manifest import Edge, Manifest, Step
+from ductord.model.run import Run, RunStart
+from ductord.model.specs import ActionSpec, Expression, Template
 from tests.support.world import START
 
 _START = RunStart(

@@ -75,7 +75,7 @@ async def _played(spelled: str, moves: list[tuple[str, int]]) -> dict[str, Rows]
     for number, (what, which) in enumerate([("trigger", 0), *moves]):
         runs = list(world.family)
         if what == "trigger":
-            await world.trigger({"user": USERS[which]}, "", "")
+            await world.trigger({"user": USERS[which]}, "", "", "anonymous")
         elif what == "advance":
             await world.advance(which * 1_000)
         else:

@@ -29,9 +29,10 @@ from ductord.model.enums import (
     Outcome,
     SkipReason,
 )
+from ductord.model.fault import Fault
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Run, RunStart
+from ductord.model.run import Run, RunStart
 from tests.engine.graphs import Fate, fates, manifests, reported
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt

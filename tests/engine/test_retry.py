@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ductord.engine.retry import delay_ms, retryable
-from ductord.model.manifest import RetryPolicy
-from ductord.model.run import Fault
+from ductord.model.fault import Fault
+from ductord.model.specs import RetryPolicy
 
 HOUR = 3_600_000
 

@@ -25,7 +25,8 @@ from ductord.model.events import (
     RunResumed,
     RunStarted,
 )
-from ductord.model.manifest import ActionSpec, Checkpoint, Edge, Manifest, Step
+from ductord.model.manifest import Checkpoint, Edge, Manifest, Step
+from ductord.model.specs import ActionSpec
 from tests.support.world import START
 
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "state-machines.md"

@@ -19,8 +19,9 @@ from ductord.engine.moments import time_zone
 from ductord.engine.replay import replay
 from ductord.model.enums import CompensationStatus, Outcome, RunStatus, Verb
 from ductord.model.events import NodeEnded, NodeParked
-from ductord.model.manifest import Manifest, Timeouts
+from ductord.model.manifest import Manifest
 from ductord.model.run import RunStart
+from ductord.model.specs import Timeouts
 from tests.engine.families import Family
 from tests.engine.graphs import Fate
 from tests.engine.waits import answer, speak, waits

@@ -10,17 +10,16 @@ from msgspec.structs import replace
 from ductord.engine.steps import SUPPORTED
 from ductord.model.enums import CompletionPolicy, EdgeType, NodeStatus, OnTimeout, RaceLosers, SignalVerb, StepType
 from ductord.model.inbox import External, Signal
-from ductord.model.manifest import (
+from ductord.model.manifest import Manifest, Step
+from ductord.model.specs import (
     ApprovalSpec,
     EventPattern,
     EventSetSpec,
     Expression,
     HumanLoopSpec,
-    Manifest,
     RaceSpec,
     Requirement,
     RetryPolicy,
-    Step,
     Template,
     WaitSpec,
 )

@@ -8,7 +8,8 @@ import pytest
 from ductord.engine.expressions import Bindings, ExpressionError, programs_for
 from ductord.engine.expressions.check import Scope, check
 from ductord.engine.expressions.environment import Site
-from ductord.model.manifest import Expression, Manifest
+from ductord.model.manifest import Manifest
+from ductord.model.specs import Expression
 
 MANIFEST = Manifest(format_version=1, engine_level=1, family_slug="f", steps=())
 SCOPE = Scope(site=Site.GRAPH, reachable=frozenset(), steps=frozenset(), variables=frozenset())

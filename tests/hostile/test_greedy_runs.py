@@ -14,8 +14,9 @@ from ductord.model.decision import Decision
 from ductord.model.effects import QueueTask
 from ductord.model.enums import FailPolicy
 from ductord.model.inbox import Inbox
-from ductord.model.manifest import ActionSpec, Expression, Manifest, Template
+from ductord.model.manifest import Manifest
 from ductord.model.run import RunStart
+from ductord.model.specs import ActionSpec, Expression, Template
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books, chain
 from tests.support.world import START

@@ -12,8 +12,8 @@ from ductord.engine.export import export_yaml, json_schema, mermaid
 from ductord.model import manifest as manifests
 from ductord.model.definition import MAX_DURATION_MS, MAX_INVERSES
 from ductord.model.enums import FailurePolicy
-from ductord.model.manifest import Compensation, InverseSpec, RetryPolicy, Template
 from ductord.model.schemas import Schema
+from ductord.model.specs import Compensation, InverseSpec, RetryPolicy, Template
 from tests.language.documents import HELLO_WORLD, codes, compiled, definition, edge, step
 from tests.language.test_compile import RICH, doors, manifest_of, shuffled
 

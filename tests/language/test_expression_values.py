@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ductord.engine.expressions import Bindings, ExpressionError, Programs, programs_for
 from ductord.engine.expressions.environment import environment
 from ductord.model.jsonvalue import normalise
-from ductord.model.manifest import Expression, Manifest, Template
+from ductord.model.manifest import Manifest
+from ductord.model.specs import Expression, Template
 from tests.language.documents import law
 
 MANIFEST = Manifest(format_version=1, engine_level=1, family_slug="f", steps=())

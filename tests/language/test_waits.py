@@ -11,21 +11,9 @@ from ductord.engine.export import export_yaml, json_schema, mermaid
 from ductord.engine.graph import graph_of
 from ductord.engine.steps import SUPPORTED
 from ductord.model.enums import CompletionPolicy, DigestMode, OnError, OnTimeout, RaceLosers, StepType
-from ductord.model.manifest import (
-    ENGINE_LEVEL,
-    ApprovalSpec,
-    DigestSpec,
-    EventSetSpec,
-    HumanLoopSpec,
-    Manifest,
-    RaceSpec,
-    Step,
-    Template,
-    WaitSpec,
-    decode,
-    encode,
-)
+from ductord.model.manifest import ENGINE_LEVEL, Manifest, Step, decode, encode
 from ductord.model.schemas import Schema
+from ductord.model.specs import ApprovalSpec, DigestSpec, EventSetSpec, HumanLoopSpec, RaceSpec, Template, WaitSpec
 from tests.language.documents import codes, definition, edge, step
 
 WAITING = (StepType.WAIT, StepType.APPROVAL, StepType.HUMAN_LOOP, StepType.RACE, StepType.EVENT_SET, StepType.DIGEST)

@@ -15,8 +15,8 @@ from ductord.engine.replay import replay
 from ductord.model import recording as recordings
 from ductord.model.enums import OperationStatus, Outcome, SignalVerb, Verb
 from ductord.model.inbox import Signal
-from ductord.model.manifest import RetryPolicy, Template
 from ductord.model.recording import Recording
+from ductord.model.specs import RetryPolicy, Template
 from ductord.reads.service import SERVICE as READS
 from ductord.trigger.service import SERVICE as TRIGGER
 from tests.conftest import Database

@@ -11,7 +11,7 @@ from google.protobuf import json_format
 from ductor.workflow.v1 import common_pb2, definition_pb2, run_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductord.db.ids import new_id
-from ductord.model.manifest import Template
+from ductord.model.specs import Template
 from tests.coordinator.conftest import Ticker
 from tests.support.books import TENANT, Books, chain
 from tests.support.edges import Catalogue, Edges, as_tenant, refusal, wide, with_checkpoints

@@ -18,7 +18,8 @@ from ductord.definition.service import SERVICE as DEFINITION
 from ductord.engine.decide import decide
 from ductord.model.decision import Decision
 from ductord.model.enums import CompensationBlock, FailurePolicy, Verb
-from ductord.model.manifest import Compensation, InverseSpec, Manifest, RetryPolicy
+from ductord.model.manifest import Manifest
+from ductord.model.specs import Compensation, InverseSpec, RetryPolicy
 from ductord.reads.service import SERVICE as READS
 from ductord.run_control.service import SERVICE as RUN_CONTROL
 from tests.conftest import Database

@@ -12,8 +12,9 @@ from ductord.model import events as history
 from ductord.model import stored
 from ductord.model.enums import NodeStatus, RunStatus, SkipReason
 from ductord.model.events import AttemptCreated, Event, RunStarted
+from ductord.model.fault import Fault
 from ductord.model.manifest import Manifest
-from ductord.model.run import Continuation, Fault, Node, Run, Stop
+from ductord.model.run import Continuation, Node, Run, Stop
 from tests.support.books import TENANT, Books, chain
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

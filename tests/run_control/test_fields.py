@@ -9,7 +9,7 @@ import pytest
 from ductord.model import control as controls
 from ductord.model.enums import Verb
 from ductord.model.ids import derived
-from ductord.model.manifest import RetryPolicy, Timeouts
+from ductord.model.specs import RetryPolicy, Timeouts
 from tests.run_control.operator import Operator
 from tests.run_control.standing import Stands
 

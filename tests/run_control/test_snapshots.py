@@ -11,8 +11,10 @@ from google.protobuf import json_format
 from ductor.workflow.v1 import control_pb2, run_pb2
 from ductord.engine.evolve import fold
 from ductord.model.enums import CompensationStatus, EdgeType, NodeStatus, Verb
-from ductord.model.manifest import Edge, RetryPolicy
-from ductord.model.run import Fault, Node, OutputRef, Saga
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.manifest import Edge
+from ductord.model.run import Node, Saga
+from ductord.model.specs import RetryPolicy
 from tests.coordinator.conftest import Ticker
 from tests.run_control.operator import Operator
 from tests.run_control.standing import AT, SUCCESSOR, Stands, begun

@@ -9,20 +9,20 @@ from msgspec.structs import replace
 from ductord.engine.evolve import fold
 from ductord.model.enums import NodeStatus, RunStatus, SkipReason, StepType, WaitingType
 from ductord.model.events import RunStarted
-from ductord.model.manifest import (
+from ductord.model.fault import Fault
+from ductord.model.manifest import Manifest, Step
+from ductord.model.run import Node, Waiting
+from ductord.model.specs import (
     ActionSpec,
     ApprovalSpec,
     EventPattern,
     EventSetSpec,
     Expression,
     HumanLoopSpec,
-    Manifest,
     Requirement,
-    Step,
     Template,
     WaitSpec,
 )
-from ductord.model.run import Fault, Node, Waiting
 from tests.run_control.standing import Stands
 from tests.support.books import TENANT, Books, chain
 

@@ -16,8 +16,9 @@ from ductord.model import manifest as manifests
 from ductord.model.control import ControlBody
 from ductord.model.enums import EdgeType, NodeStatus, StepType, Verb
 from ductord.model.inbox import Signal
-from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, ActionSpec, Edge, Manifest, Step
+from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, Edge, Manifest, Step
 from ductord.model.run import Run
+from ductord.model.specs import ActionSpec
 
 TENANT = "t"
 

@@ -12,9 +12,10 @@ from ductord.engine.expressions import Programs, programs_for
 from ductord.engine.limits import LIMITS, Limits
 from ductord.model.control import Control
 from ductord.model.enums import AttemptStatus, Outcome
+from ductord.model.fault import Fault
 from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, RunStart
+from ductord.model.run import RunStart
 from tests.support.births import bear
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt

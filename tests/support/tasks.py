@@ -13,8 +13,8 @@ import orjson
 
 from ductord.model.effects import HoldTasks, QueueTask, ReleaseTasks
 from ductord.model.enums import AttemptStatus, Outcome, TaskKind
+from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import AttemptReport, LateSuccess
-from ductord.model.run import Fault, OutputRef
 from tests.support.world import LEASE_MS, task_name
 
 

@@ -49,9 +49,10 @@ from ductord.model.events import (
     RunStopping,
     WaitChanged,
 )
+from ductord.model.fault import Fault
 from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Inverse, Node, Received, Run, Waiting
+from ductord.model.run import Inverse, Node, Received, Run, Waiting
 from tests.support.world import (
     START,
     Listening,

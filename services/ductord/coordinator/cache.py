@@ -13,8 +13,9 @@ from ductord.coordinator.turns import Turns
 from ductord.engine.expressions import Programs, programs_for
 from ductord.model import manifest as manifests
 from ductord.model.enums import CompensationStatus
-from ductord.model.manifest import Expression, Manifest, Template
+from ductord.model.manifest import Manifest
 from ductord.model.run import Run, RunStart
+from ductord.model.specs import Expression, Template
 
 LARGE_BYTES = 16 * 1024
 """Inputs and outputs above this size are read when needed rather than sent along and kept."""

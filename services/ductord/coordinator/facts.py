@@ -18,8 +18,8 @@ from ductord.db.queries import Queries
 from ductord.model import control as controls
 from ductord.model.control import Control
 from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
+from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import AttemptReport, DigestFact, LateSuccess, Receipt, Signal, TimerDue
-from ductord.model.run import Fault, OutputRef
 
 SQL = Queries("ductord.coordinator", "facts.sql")
 

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from ductord.coordinator.cache import Compiled, Known
 from ductord.db.queries import Queries
-from ductord.model.run import OutputRef, Registered, RunStart
+from ductord.model.fault import OutputRef
+from ductord.model.run import Registered, RunStart
 
 SQL = Queries("ductord.coordinator")
 

@@ -83,6 +83,10 @@ grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarant
 grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column
 grant insert on eec_workflow_audit to ductor_coordinator;
 
+grant select, insert on eec_workflow_item_page to ductor_coordinator;
+grant select, insert, update on eec_workflow_child to ductor_coordinator;
+grant select on eec_workflow_child, eec_workflow_item_page to ductor_reads, ductor_run_control;
+
 -- dispatch: lease and result columns of an attempt, nothing else.
 grant select, update (lease_secret, worker_id, poll_id, start_time, lease_expire_time, deadline_time, heartbeat_time, heartbeat_details, check_time,
     outcome, report_time, output, output_size, output_hash, error_code, error_message, non_retryable, retry_after_ms,

@@ -10,10 +10,11 @@ from ductord.engine.tick import Again, Tick
 from ductord.model.effects import ClearTimers, CloseAttempt, HoldTasks, QueueTask, ReleaseTasks, RequestCancel, SetTimer
 from ductord.model.enums import AttemptStatus, Outcome, TimerKind
 from ductord.model.events import AttemptCreated, AttemptEnded, NodeCancelRequested
+from ductord.model.fault import Fault, OutputRef
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport
-from ductord.model.manifest import Timeouts
-from ductord.model.run import Fault, Node, OutputRef
+from ductord.model.run import Node
+from ductord.model.specs import Timeouts
 
 _VERDICTS = {
     Outcome.SUCCEEDED: AttemptStatus.SUCCEEDED,

@@ -13,6 +13,7 @@ from ductord.engine import (
     digests,
     ending,
     exits,
+    fans,
     faults,
     forks,
     joins,
@@ -32,10 +33,11 @@ from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer
 from ductord.model.enums import Outcome, TaskKind, TimerKind
 from ductord.model.events import RunStarted
+from ductord.model.fault import Fault
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.jsonvalue import storable_text
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, Run
+from ductord.model.run import Run
 
 _NOTHING = Decision()
 
@@ -79,11 +81,16 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
             # A step that was parked just now may find its word from outside waiting for it (E1), and another may see what it waits for in the run. Either may
             # fail by it and stop the run, so nothing is handed to workers before.
             told = signals.deliver(tick)
-            if not (signals.look(tick) or told):
+            looked = signals.look(tick)
+            moved = not tick.paused and (tick.frontier or tick.failing)  # by a step that ended where it would begin
+            if not (looked or told or moved):
                 break
         if tick.lacking:
             return tick.lacking
         _launch(tick, parking=False)
+        fans.fill(tick)
+        if tick.lacking:
+            return tick.lacking
         continuing.tell_length(tick)
         checkpoints.judge(tick)
         signals.put_away(tick)
@@ -121,7 +128,7 @@ def _facts(tick: Tick) -> bool:
     last. True if the run's own time is over."""
     inbox = tick.inbox
     digests.tell(tick)
-    if inbox.signals or inbox.receipts:
+    if inbox.signals or inbox.receipts or inbox.children:
         return signals.facts(tick, _judge, _timer)
     if not inbox.timers:
         for report in inbox.reports:
@@ -140,6 +147,8 @@ def _facts(tick: Tick) -> bool:
 def _judge(tick: Tick, report: AttemptReport) -> None:
     if report.kind in (TaskKind.COMPENSATION, TaskKind.FINALLY):
         saga.judge(tick, report)
+    elif report.kind is TaskKind.ITEM:
+        fans.judge(tick, report)
     else:
         reports.judge(tick, report)
 

@@ -7,7 +7,7 @@ middle: these two codes say by their meaning that nobody knows (field case RT-09
 from typing import Final
 
 from ductord.model.enums import Outcome
-from ductord.model.run import Fault
+from ductord.model.fault import Fault
 
 NO_WORD: Final = frozenset({"DEADLINE_EXCEEDED", "CANCELLED"})
 """Codes of a reported failure that leave open whether the action had its effect."""

@@ -11,7 +11,7 @@ from ductord.model.effects import RecordResult, SetTimer
 from ductord.model.enums import RunStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import RunEnded
-from ductord.model.run import Fault
+from ductord.model.fault import Fault
 
 
 def close(tick: Tick) -> None:

@@ -15,8 +15,8 @@ from ductord.model.canonical import canonical
 from ductord.model.effects import Subscription
 from ductord.model.inbox import Receipt, receipt_key
 from ductord.model.jsonvalue import MAX_KEY_BYTES
-from ductord.model.manifest import EventPattern, Expression, Template
 from ductord.model.run import Received
+from ductord.model.specs import EventPattern, Expression, Template
 
 
 def subscription(tick: Tick, pattern: EventPattern) -> Subscription:

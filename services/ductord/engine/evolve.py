@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ductord.engine.doubt import may_have_acted
 from ductord.engine.errors import EngineError
+from ductord.engine.fanned import fanned
 from ductord.engine.graph import graph_of
 from ductord.engine.ledger import ledgered
 from ductord.engine.transitions import node_may, run_may
@@ -46,6 +47,16 @@ from ductord.model.events import (
     RunStarted,
     RunStopping,
     WaitChanged,
+)
+from ductord.model.fan_events import (
+    ChildFailed,
+    ChildrenBegun,
+    ChildrenCancelled,
+    ChildrenDropped,
+    ChildrenSucceeded,
+    FanExpanded,
+    FanResumed,
+    FanStopped,
 )
 from ductord.model.manifest import Manifest
 from ductord.model.run import NO_SAGA, CheckpointState, Node, Run, Saga
@@ -157,9 +168,23 @@ class Working:
                 | CompensationEnded()
             ):
                 self.run = replace(self.run, saga=ledgered(self.run.saga, event))
+            case (
+                FanExpanded()
+                | FanResumed()
+                | ChildrenBegun()
+                | ChildrenSucceeded()
+                | ChildrenCancelled()
+                | ChildFailed()
+                | ChildrenDropped()
+                | FanStopped()
+                | AttemptCreated(kind=TaskKind.ITEM)
+                | AttemptEnded(kind=TaskKind.ITEM)
+            ):
+                index, node = self._node(event.step_ref)
+                self.nodes[index] = fanned(node, event, at)
+                if isinstance(event, FanExpanded | FanResumed):
+                    self.run = replace(self.run, moves=self.run.moves + 1)
             case AttemptCreated() | AttemptEnded():
-                if event.kind is TaskKind.ITEM:
-                    raise EngineError("KIND_NOT_SUPPORTED", f"node {event.step_ref}: attempts of kind {event.kind}")
                 self.run = replace(self.run, saga=ledgered(self.run.saga, event))
             case _:
                 assert_never(event)
@@ -284,6 +309,7 @@ class Working:
             preserved=node.preserved,
             retry=node.retry,
             timeouts=node.timeouts,
+            top=node.top,
         )
         for edge in self._manifest.steps[index].outgoing:
             self.edges[edge] = OPEN
@@ -338,10 +364,14 @@ class Working:
             raise EngineError("FORK_OUT_OF_PLACE", f"{self.run.status} after {self.run.seq} transitions")
         saga = Saga(registered=event.inverses) if event.inverses else NO_SAGA
         self.run = replace(self.run, status=RunStatus.RUNNING, warned=False, start_time=at, saga=saga)
-        for index, node in enumerate(self.nodes):
+        before = tuple(self.nodes)
+        for index, node in enumerate(before):
             self.nodes[index] = replace(node, paused=False, unknown=(), doubts=())
             if not node.status.terminal:
                 self._renew(index)
+        for ref in event.attached:
+            index, _ = self._node(ref)
+            self.nodes[index] = replace(self.nodes[index], fan=before[index].fan)
         self._changed_nodes = True
         self._recount()
 
@@ -362,6 +392,8 @@ class Working:
             if ref in event.reevaluated:
                 # Its action has succeeded: only what came after is judged again (C4).
                 self.nodes[index] = replace(self.nodes[index], status=NodeStatus.RUNNING, output=node.output)
+            elif ref in event.resumed:
+                self.nodes[index] = replace(self.nodes[index], fan=node.fan)
         self._recount()
 
     def _run_ended(self, event: RunEnded, at: datetime) -> None:

@@ -14,8 +14,8 @@ from ductord.engine.tick import Tick
 from ductord.model.effects import ClearTimers
 from ductord.model.enums import EdgeState, EdgeType, NodeStatus, OnError, SkipReason, StepType, TimerKind
 from ductord.model.events import EdgesResolved, NodeEnded, RaceLost
-from ductord.model.manifest import Expression
-from ductord.model.run import Fault, OutputRef
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.specs import Expression
 
 _PASSED_BY = frozenset({SkipReason.CONDITION, SkipReason.TIMEOUT})
 """The skips in which the step's turn had come."""

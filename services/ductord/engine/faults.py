@@ -3,8 +3,8 @@
 from ductord.engine.expressions import ExpressionError
 from ductord.model.enums import Outcome
 from ductord.model.errors import PayloadInvalid
+from ductord.model.fault import Fault
 from ductord.model.jsonvalue import storable_text
-from ductord.model.run import Fault
 
 CHOICE_NO_MATCH = "CHOICE_NO_MATCH"
 WORKER_LOST = "worker_lost"

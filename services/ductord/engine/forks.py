@@ -20,9 +20,10 @@ from ductord.model.control import Rejection
 from ductord.model.effects import AdoptHistory, RecordCheckpoint
 from ductord.model.enums import CheckpointStatus, NodeStatus, TaskKind
 from ductord.model.events import Event, NodeEnded, RunForked, RunRedriven, RunStarted
+from ductord.model.fault import OutputRef
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import OutputRef, Registered, Run
+from ductord.model.run import Registered, Run
 
 _AT_WORK = (NodeStatus.RUNNING, NodeStatus.WAITING)
 

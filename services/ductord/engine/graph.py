@@ -8,7 +8,8 @@ import weakref
 from collections.abc import Iterable
 
 from ductord.model.enums import StepType
-from ductord.model.manifest import Expression, Manifest, Step
+from ductord.model.manifest import Manifest, Step
+from ductord.model.specs import Expression
 
 
 class Graph:
@@ -16,7 +17,7 @@ class Graph:
 
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
-    and outgoing conditions. `targets`: per step, the target of every outgoing edge. `looks`: the steps that look
+    and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children. `looks`: the steps that look
     at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
     """
 
@@ -24,6 +25,7 @@ class Graph:
         "checkpoint_index",
         "checkpoints",
         "exit_reads",
+        "fans",
         "index",
         "leaves",
         "looks",
@@ -44,6 +46,7 @@ class Graph:
         self.checkpoints = tuple(tuple(numbers) for numbers in naming)
         self.start_reads = tuple(_start_reads(step) for step in manifest.steps)
         self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
+        self.fans = tuple(i for i, step in enumerate(manifest.steps) if step.type in _WITH_CHILDREN)
         self.looks = tuple(i for i, step in enumerate(manifest.steps) if step.wait is not None)
         self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)
         races = [i for i, step in enumerate(manifest.steps) if step.type is StepType.RACE]
@@ -80,6 +83,8 @@ def graph_of(manifest: Manifest) -> Graph:
 
 
 _memo: dict[int, Graph] = {}
+
+_WITH_CHILDREN = frozenset({StepType.SCATTER, StepType.FOR_EACH, StepType.SUBWORKFLOW})
 
 
 def _start_reads(step: Step) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ from ductord.model.events import (
     InversesHandedOver,
 )
 from ductord.model.ids import idempotency_key
-from ductord.model.manifest import InverseSpec, Manifest, Step
+from ductord.model.manifest import Manifest, Step
 from ductord.model.run import Inverse, Registered, Saga
+from ductord.model.specs import InverseSpec
 
 _RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _Source = tuple[str, int, int, str]

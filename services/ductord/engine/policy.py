@@ -1,7 +1,8 @@
 """The policies in force for a node: the definition's, or what an operator put in their place. Nothing else in the engine reads a step's own."""
 
-from ductord.model.manifest import RetryPolicy, Step, Timeouts
+from ductord.model.manifest import Step
 from ductord.model.run import Node
+from ductord.model.specs import RetryPolicy, Timeouts
 
 
 def retry_of(step: Step, node: Node) -> RetryPolicy:

@@ -10,8 +10,8 @@ import msgspec
 from ductord.engine.expressions import Bindings
 from ductord.engine.tick import Tick
 from ductord.model.enums import NodeStatus
-from ductord.model.manifest import Expression, Template
-from ductord.model.run import Fault, OutputRef
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.specs import Expression, Template
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from ductord.engine import attempts, exits, faults, policy, retry, saga
 from ductord.engine.doubt import unsaid
 from ductord.engine.tick import Again, Tick
 from ductord.model.enums import EdgeType, FailPolicy, NodeStatus, Outcome, TaskKind
+from ductord.model.fault import Fault
 from ductord.model.inbox import AttemptReport
-from ductord.model.run import Fault, Node
+from ductord.model.run import Node
 
 
 def judge(tick: Tick, report: AttemptReport) -> None:

@@ -3,8 +3,8 @@
 import re
 from hashlib import blake2b
 
-from ductord.model.manifest import RetryPolicy
-from ductord.model.run import Fault
+from ductord.model.fault import Fault
+from ductord.model.specs import RetryPolicy
 
 FINAL = frozenset(
     {

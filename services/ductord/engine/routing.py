@@ -10,8 +10,9 @@ from ductord.engine.evolve import DEAD_FAILURE, OPEN, TAKEN
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.faults import CHOICE_NO_MATCH, of_expression
 from ductord.model.enums import EdgeType, Join, SkipReason
-from ductord.model.manifest import Edge, Expression, Manifest, Step
-from ductord.model.run import Fault
+from ductord.model.fault import Fault
+from ductord.model.manifest import Edge, Manifest, Step
+from ductord.model.specs import Expression
 
 SUCCESS = frozenset({EdgeType.SUCCESS, EdgeType.DONE})
 SUCCESS_TRUE = SUCCESS | {EdgeType.TRUE}

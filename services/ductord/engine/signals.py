@@ -12,18 +12,20 @@ from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
 from ductord.model.effects import MoveSignals, SettleSignal, TakeReceipts
 from ductord.model.enums import NodeStatus, SignalStatus, SkipReason
-from ductord.model.inbox import AttemptReport, Receipt, Signal, TimerDue
+from ductord.model.fan_effects import TakeChildren
+from ductord.model.inbox import AttemptReport, ChildFact, Receipt, Signal, TimerDue
 from ductord.model.run import Node
 
-Fact = AttemptReport | TimerDue | Signal | Receipt
+Fact = AttemptReport | TimerDue | Signal | Receipt | ChildFact
 
 
 def facts(tick: Tick, judge: Callable[[Tick, AttemptReport], None], timer: Callable[[Tick, TimerDue], bool]) -> bool:
-    """Apply everything that has happened, in order of time; of one instant reports first, then signals and events, then timers. True if the run's own
+    """Apply everything that has happened, in order of time; of one instant reports and the ends of children first, then signals and events, then timers.
+    True if the run's own
     time is over. Signals for steps that do not wait yet are left for `deliver`."""
     inbox = tick.inbox
     due = (timer for timer in inbox.timers if timer.due_time <= tick.now)
-    return _apply(tick, [*inbox.reports, *inbox.signals, *inbox.receipts, *due], timer, judge)
+    return _apply(tick, [*inbox.reports, *inbox.children, *inbox.signals, *inbox.receipts, *due], timer, judge)
 
 
 def on_timer(tick: Tick, timer: TimerDue) -> None:
@@ -78,6 +80,8 @@ def _apply(
                 case AttemptReport():
                     assert judge is not None
                     judge(tick, fact)
+                case ChildFact():
+                    _child(tick, fact)
                 case TimerDue():
                     out_of_time = timer(tick, fact) or out_of_time
                 case Signal():
@@ -126,6 +130,8 @@ def _moment(fact: Fact) -> tuple[Any, ...]:
     match fact:
         case AttemptReport():
             return fact.report_time, 0
+        case ChildFact():
+            return fact.time, 0
         case Signal():
             return fact.create_time, 1
         case Receipt():
@@ -215,6 +221,18 @@ def _receive(tick: Tick, receipts: list[Receipt]) -> None:
         return
     if (hook := kind_of(tick, index).on_receipts) is not None:
         hook(tick, index, receipts)
+
+
+def _child(tick: Tick, fact: ChildFact) -> None:
+    """What became of a child run. One of an earlier attempt of its node, or of a node that has ended, changes nothing."""
+    tick.do(TakeChildren(run_ids=(fact.run_id,)))
+    index = tick.graph.index.get(fact.step_ref)
+    if index is None or not tick.open:
+        return
+    node = tick.work.nodes[index]
+    begun = node.status in (NodeStatus.RUNNING, NodeStatus.WAITING) and node.attempt == fact.attempt
+    if begun and (hook := kind_of(tick, index).on_child) is not None:
+        hook(tick, index, fact)
 
 
 def _waiting(tick: Tick, step_ref: str) -> int | None:

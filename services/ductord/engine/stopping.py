@@ -12,7 +12,8 @@ from ductord.engine.tick import Again, Tick
 from ductord.model.effects import SetTimer
 from ductord.model.enums import EdgeType, FailPolicy, NodeStatus, Outcome, RunStatus, SkipReason, TimerKind
 from ductord.model.events import RaceLost, RunStopping
-from ductord.model.run import Fault, Stop
+from ductord.model.fault import Fault
+from ductord.model.run import Stop
 
 BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
 

@@ -19,9 +19,11 @@ from ductord.model.decision import Missing
 from ductord.model.effects import ClearTimers, Effect
 from ductord.model.enums import NodeStatus, RunStatus
 from ductord.model.events import Event
+from ductord.model.fault import OutputRef
 from ductord.model.inbox import Inbox, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import OutputRef, Run
+from ductord.model.needs import Need
+from ductord.model.run import Run
 
 _OPEN = frozenset(status for status in RunStatus if not status.terminal)
 
@@ -46,7 +48,8 @@ class Tick:
     `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `held`: timers that came due and that a
     pause holds. `moves`: length of the history before this tick. `outputs`: those of the inbox and those
     made in this tick. `parked`: nodes that were parked in this tick.
-    `missing_payloads`: of signals and events. `missing_sources`: outputs that inverses read and that were not given."""
+    `missing_payloads`: of signals and events. `missing_needs`: whatever else was not given.
+    `missing_sources`: outputs that inverses read and that were not given."""
 
     __slots__ = (
         "effects",
@@ -60,6 +63,7 @@ class Tick:
         "limits",
         "manifest",
         "missing",
+        "missing_needs",
         "missing_payloads",
         "missing_sources",
         "moves",
@@ -86,6 +90,7 @@ class Tick:
         self.effects: list[Effect] = []
         self.missing: set[str] = set()
         self.missing_payloads: set[str] = set()
+        self.missing_needs: set[Need] = set()
         self.missing_sources: set[SourceKey] = set()
         self.outputs: Mapping[str, Any] = inbox.outputs
         self.parked: list[int] = []
@@ -114,12 +119,13 @@ class Tick:
     @property
     def lacking(self) -> Missing | None:
         """What the tick has to be asked again with; None when it had everything."""
-        if not self.missing and not self.missing_sources and not self.missing_payloads:
+        if not (self.missing or self.missing_sources or self.missing_payloads or self.missing_needs):
             return None
         return Missing(
             steps=frozenset(self.missing),
             sources=frozenset(self.missing_sources),
             payloads=frozenset(self.missing_payloads),
+            needs=frozenset(self.missing_needs),
         )
 
     def make_output(self, ref: str, value: Any) -> None:
@@ -132,6 +138,13 @@ class Tick:
             self.missing_payloads.add(key)
             return msgspec.UNSET
         return self.inbox.payloads[key]
+
+    def given(self, need: Need) -> Any:
+        """The value of a need (`model.needs`); UNSET, and noted as missing, where it was not given."""
+        if need not in self.inbox.given:
+            self.missing_needs.add(need)
+            return msgspec.UNSET
+        return self.inbox.given[need]
 
     def holds(self, step_ref: str) -> bool:
         """Whether what comes due for this step (empty: for the run) waits for a resume (C2)."""

@@ -29,6 +29,16 @@ from ductord.model.events import (
     RunStopping,
     WaitChanged,
 )
+from ductord.model.fan_events import (
+    ChildFailed,
+    ChildrenBegun,
+    ChildrenCancelled,
+    ChildrenDropped,
+    ChildrenSucceeded,
+    FanExpanded,
+    FanResumed,
+    FanStopped,
+)
 
 RUN: Mapping[RunStatus, Mapping[type, frozenset[RunStatus]]] = {
     RunStatus.PENDING: {RunStarted: frozenset({RunStatus.RUNNING})},
@@ -55,6 +65,13 @@ RUN: Mapping[RunStatus, Mapping[type, frozenset[RunStatus]]] = {
     RunStatus.TIMED_OUT: {RunRedriven: frozenset({RunStatus.RUNNING})},
 }
 
+
+def _of_children(status: NodeStatus) -> dict[type, frozenset[NodeStatus]]:
+    """What children do leaves the node where it is; when all have ended, that is another event."""
+    told = (ChildrenBegun, ChildrenSucceeded, ChildrenCancelled, ChildFailed, ChildrenDropped, FanStopped)
+    return {event: frozenset({status}) for event in told}
+
+
 NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
     NodeStatus.PENDING: {
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
@@ -63,12 +80,15 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
             {NodeStatus.SKIPPED, NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR, NodeStatus.SUCCEEDED}
         ),
         NodeParked: frozenset({NodeStatus.WAITING}),
+        FanExpanded: frozenset({NodeStatus.RUNNING, NodeStatus.WAITING}),
+        FanResumed: frozenset({NodeStatus.RUNNING, NodeStatus.WAITING}),
         NodePaused: frozenset({NodeStatus.PENDING}),
         NodeResumed: frozenset({NodeStatus.PENDING}),
         NodePolicyChanged: frozenset({NodeStatus.PENDING}),
         NodeReset: frozenset({NodeStatus.PENDING}),
     },
     NodeStatus.RUNNING: {
+        **_of_children(NodeStatus.RUNNING),
         AttemptCreated: frozenset({NodeStatus.RUNNING}),
         AttemptEnded: frozenset({NodeStatus.RUNNING}),
         NodeCancelRequested: frozenset({NodeStatus.RUNNING}),
@@ -82,6 +102,8 @@ NODE: Mapping[NodeStatus, Mapping[type, frozenset[NodeStatus]]] = {
         NodeReset: frozenset({NodeStatus.PENDING}),
     },
     NodeStatus.WAITING: {
+        **_of_children(NodeStatus.WAITING),
+        NodeCancelRequested: frozenset({NodeStatus.WAITING}),
         WaitChanged: frozenset({NodeStatus.WAITING}),
         RaceLost: frozenset({NodeStatus.WAITING}),
         EventsReceived: frozenset({NodeStatus.WAITING}),

@@ -13,8 +13,9 @@ from ductord.model import jsonvalue
 from ductord.model.effects import ClearTimers, CloseWait, OpenWait, RecordOutput, SetTimer, Subscription
 from ductord.model.enums import OnTimeout, Outcome, SkipReason, TimerKind
 from ductord.model.events import NodeParked, WaitChanged
-from ductord.model.manifest import Timeouts
-from ductord.model.run import Fault, OutputRef, Waiting
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.run import Waiting
+from ductord.model.specs import Timeouts
 
 
 def park(tick: Tick, index: int, waiting: Waiting, subscriptions: tuple[Subscription, ...] = ()) -> None:

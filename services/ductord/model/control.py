@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ductord.model.enums import Resolution, Verb
-from ductord.model.manifest import RetryPolicy, Timeouts
+from ductord.model.specs import RetryPolicy, Timeouts
 
 
 class ControlBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,6 +5,7 @@ import msgspec
 from ductord.model.effects import Effect
 from ductord.model.events import Event
 from ductord.model.inbox import SourceKey
+from ductord.model.needs import Need
 from ductord.model.run import Run
 
 
@@ -25,3 +26,4 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     steps: frozenset[str] = frozenset()
     sources: frozenset[SourceKey] = frozenset()
     payloads: frozenset[str] = frozenset()
+    needs: frozenset[Need] = frozenset()

@@ -17,7 +17,10 @@ from ductord.model.enums import (
     TaskKind,
     TimerKind,
 )
-from ductord.model.run import Fault, Inverse, OutputRef, Registered
+from ductord.model.fan import Item
+from ductord.model.fan_effects import FanEffect
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.run import Inverse, Registered
 
 
 class _Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +30,8 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
 class QueueTask(_Effect, frozen=True, kw_only=True):
     """Insert an attempt for dispatch. `input_json` is the rendered input as JSON text, within the payload limit (L7); with `retry_of` it is
     that attempt's input instead, and its last heartbeat details come along (A1, A5). Times in ms count from lease (`timeout_ms`,
-    `heartbeat_timeout_ms`) or from `due_time` (`queue_timeout_ms`). `held`: nobody is given it until its node or run is released (C2)."""
+    `heartbeat_timeout_ms`) or from `due_time` (`queue_timeout_ms`). `held`: nobody is given it until its node or run is released (C2). `item`: what an
+    inline child has behind it; None: nothing, and its logical attempt begins with this one."""
 
     step_ref: str
     attempt: int
@@ -43,6 +47,7 @@ class QueueTask(_Effect, frozen=True, kw_only=True):
     heartbeat_timeout_ms: int | None = None
     queue_timeout_ms: int | None = None
     held: bool = False
+    item: Item | None = None
 
 
 class CloseAttempt(_Effect, frozen=True, kw_only=True):
@@ -292,7 +297,8 @@ class RecordAudit(_Effect, frozen=True, kw_only=True):
 
 
 Effect = (
-    QueueTask
+    FanEffect
+    | QueueTask
     | CloseAttempt
     | RequestCancel
     | SetTimer

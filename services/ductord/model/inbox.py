@@ -11,15 +11,18 @@ from typing import Any
 import msgspec
 
 from ductord.model.control import Control
-from ductord.model.enums import DigestPlace, Outcome, SignalVerb, TaskKind, TimerKind
-from ductord.model.run import Fault, OutputRef, Run, RunStart
+from ductord.model.enums import CheckpointStatus, DigestPlace, Outcome, RunStatus, SignalVerb, TaskKind, TimerKind
+from ductord.model.fan import Item
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.needs import Need
+from ductord.model.run import Run, RunStart
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an attempt, judged first-writer-wins by its row: a worker's result or the sweep's verdict on its behalf.
 
     `output` references a success, whose value stands in `Inbox.outputs`. `retry_after_ms`: the worker's own next delay (A1). `start_time`:
-    when a worker leased it, None if none did. Times are database times.
+    when a worker leased it, None if none did. `item`: of an inline child, what the attempt was made with. Times are database times.
     """
 
     step_ref: str
@@ -33,6 +36,22 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault | None = None
     non_retryable: bool = False
     retry_after_ms: int | None = None
+    item: Item | None = None
+
+
+class ChildFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a child run (ruling F5): its end by `status`, with the fault of a failed one, or the checkpoint that was waited for. `run_id`: the
+    child as
+    it is now, which may be a successor of the one that was started. `attempt`: of the node, whose child it is. Shown until it is taken (`TakeChildren`)."""
+
+    step_ref: str
+    attempt: int
+    item_index: int
+    run_id: str
+    time: datetime
+    status: RunStatus | None = None
+    checkpoint: CheckpointStatus | None = None
+    fault: Fault | None = None
 
 
 class TimerDue(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +180,8 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     until they are settled. `started`: refs of steps whose open attempt a worker has taken, given when there is a timer or a control. `origin`: at a reset
     run's first tick. `points`: the state of this run after the transition that a pending reset names, by the reset's request id; a transition that there is
     not has none. `source_outputs`: outputs that inverses read, as `Missing` asked for them. `signals`: those that no step has consumed, in
-    order of creation. `receipts`: not applied yet, in order of time and id. `payloads`: of signals and events, as `Missing` asked for them.
+    order of creation. `receipts`: not applied yet, in order of time and id. `payloads`: of signals and events, as `Missing` asked for them. `children`: in
+    order of time, then run id. `given`: whatever else `Missing` asked for; a workflow that there is not has a problem, a page is always there.
     """
 
     start: RunStart
@@ -178,3 +198,5 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     receipts: tuple[Receipt, ...] = ()
     payloads: Mapping[str, Any] = {}
     digests: tuple[DigestFact, ...] = ()
+    children: tuple[ChildFact, ...] = ()
+    given: Mapping[Need, Any] = {}

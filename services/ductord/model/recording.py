@@ -13,9 +13,10 @@ import msgspec
 from ductord.model.control import Control
 from ductord.model.enums import OperationStatus, Outcome, TaskKind
 from ductord.model.events import Event
+from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import Receipt, Signal
 from ductord.model.manifest import Manifest
-from ductord.model.run import Fault, OutputRef, RunStart
+from ductord.model.run import RunStart
 
 FORMAT = 1
 """Version of this form. A reader refuses a newer one."""

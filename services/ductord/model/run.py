@@ -7,8 +7,6 @@ run row nor the history grows with payloads. `seq` is the number of transitions 
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from ductord.model.enums import (
     CheckpointStatus,
     CompensationBlock,
@@ -20,29 +18,12 @@ from ductord.model.enums import (
     TaskKind,
     WaitingType,
 )
-from ductord.model.manifest import RetryPolicy, Timeouts
+from ductord.model.fan import Fan
+from ductord.model.fault import Fault, OutputRef, Value
+from ductord.model.specs import RetryPolicy, Timeouts
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    pass
-
-
-class Fault(_Value, frozen=True, kw_only=True):
-    """An error as stored: a stable `code` (gRPC code name or our own, e.g. `expression_error`) and a text safe to store (ruling L6)."""
-
-    code: str
-    message: str = ""
-
-
-class OutputRef(_Value, frozen=True, kw_only=True):
-    """Where an output lives: the attempt that produced it, its size in bytes and a short hash."""
-
-    attempt: int
-    size: int
-    hash: str
-
-
-class Vote(_Value, frozen=True, kw_only=True):
+class Vote(Value, frozen=True, kw_only=True):
     """One person's approval of a step that needs several (ruling E2)."""
 
     approver_id: str
@@ -50,7 +31,7 @@ class Vote(_Value, frozen=True, kw_only=True):
     time: datetime
 
 
-class Received(_Value, frozen=True, kw_only=True):
+class Received(Value, frozen=True, kw_only=True):
     """An external event that counts for a wait (rulings E3, E4). Its payload stands in its own row. `requirement`: which one it met; empty for a wait
     step."""
 
@@ -60,7 +41,7 @@ class Received(_Value, frozen=True, kw_only=True):
     requirement: str = ""
 
 
-class Waiting(_Value, frozen=True, kw_only=True):
+class Waiting(Value, frozen=True, kw_only=True):
     """Why a node is parked, and what wakes it (spec: Node lifecycle). The node's attempt numbers the wait.
 
     `due_time`: the moment waited for, or the next look of an `until`. `timeout_time`: when its time-out acts. `event_name`,
@@ -85,7 +66,7 @@ class Waiting(_Value, frozen=True, kw_only=True):
     leads: bool = False
 
 
-class Node(_Value, frozen=True, kw_only=True):
+class Node(Value, frozen=True, kw_only=True):
     """One step in one run. The zero value is a pending node that nothing has reached.
 
     `attempt`: number of the latest attempt (0: none yet), ever growing. `failures`: reported failures and time-outs that spent the retry
@@ -95,7 +76,8 @@ class Node(_Value, frozen=True, kw_only=True):
     no success since: their effects may exist (C7). `doubts`: such ones of before a reset of the node or a redrive. `paused`: an operator holds the
     node. `preserved`: a reset gave it its output once; from then on it runs like any other. `retry`, `timeouts`: what an operator put in the place of
     the definition's. `lost`: it has lost a race (G7). `rank`: of a step in a race, the number of the move by which it ended: who was first is told by
-    it, also of those that ended in one tick.
+    it, also of those that ended in one tick. `fan`: where its children stand; kept after its end. `top`: the highest number that an attempt of an inline child
+    has had.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -120,9 +102,11 @@ class Node(_Value, frozen=True, kw_only=True):
     waiting: Waiting | None = None
     lost: bool = False
     rank: int = 0
+    fan: Fan | None = None
+    top: int = 0
 
 
-class Continuation(_Value, frozen=True, kw_only=True):
+class Continuation(Value, frozen=True, kw_only=True):
     """A continue-as-new that was accepted (ruling C6). `request_id`: its control, which stays pending until the run closes and whose body has the seed;
     empty when the history's length asked for it."""
 
@@ -130,7 +114,7 @@ class Continuation(_Value, frozen=True, kw_only=True):
     request_id: str = ""
 
 
-class Stop(_Value, frozen=True, kw_only=True):
+class Stop(Value, frozen=True, kw_only=True):
     """Why the run is being stopped (ruling G8: the first committed cause sticks, except that terminate overrides).
 
     `cause` is the terminal status the run will take. `fault`/`step_ref`: the failure behind it. `deadline`: when in-flight attempts that were
@@ -150,14 +134,14 @@ class Stop(_Value, frozen=True, kw_only=True):
     merged_into_run_id: str = ""
 
 
-class CheckpointState(_Value, frozen=True, kw_only=True):
+class CheckpointState(Value, frozen=True, kw_only=True):
     """State of one checkpoint (ruling G9)."""
 
     status: CheckpointStatus = CheckpointStatus.PENDING
     time: datetime | None = None
 
 
-class Registered(_Value, frozen=True, kw_only=True):
+class Registered(Value, frozen=True, kw_only=True):
     """An action that succeeded and declares inverses (ruling C7). `attempt`: whose row holds its output, in run `run_id` (empty: this run; else one that was
     continued as this one; 0: nobody knows whether it acted, there). `logical`: which logical attempt it was, so that two reports of one effect register once.
     `spent`: its inverses are in the plan.
@@ -171,7 +155,7 @@ class Registered(_Value, frozen=True, kw_only=True):
     spent: bool = False
 
 
-class Inverse(_Value, frozen=True, kw_only=True):
+class Inverse(Value, frozen=True, kw_only=True):
     """One entry of the compensation ledger: an inverse or final action that is owed, or was. Its place in `Saga.plan` is its position.
 
     `number`: of the action in its block. `source_attempt`, `source_run_id`: where OUTPUT is (0: there is none). `source_logical`: the logical attempt that an
@@ -199,7 +183,7 @@ class Inverse(_Value, frozen=True, kw_only=True):
     fault: Fault | None = None
 
 
-class Saga(_Value, frozen=True, kw_only=True):
+class Saga(Value, frozen=True, kw_only=True):
     """Compensation of a run: what was registered, in order, and the plan of what is owed, append-only, worked off in order and one by one."""
 
     status: CompensationStatus = CompensationStatus.NONE
@@ -210,7 +194,7 @@ class Saga(_Value, frozen=True, kw_only=True):
 NO_SAGA = Saga()
 
 
-class Run(_Value, frozen=True, kw_only=True):
+class Run(Value, frozen=True, kw_only=True):
     """State of one run. `nodes` and `checkpoints` follow the manifest's order; `edges` holds one `EdgeState` character per manifest edge.
 
     `open_nodes` counts the nodes that are not terminal: the run closes when it is zero (G8).
@@ -250,7 +234,7 @@ class Run(_Value, frozen=True, kw_only=True):
         return False
 
 
-class RunStart(_Value, frozen=True, kw_only=True):
+class RunStart(Value, frozen=True, kw_only=True):
     """The immutable birth row of a run (architecture: a run is born as a run_start row).
 
     `payload` is the trigger's input: None where it was not loaded because no expression of the manifest reads TRIGGER.

@@ -9,8 +9,9 @@ from datetime import datetime
 import msgspec
 
 from ductord.model.enums import RunStatus
+from ductord.model.fault import Fault
 from ductord.model.manifest import Manifest
-from ductord.model.run import NO_SAGA, CheckpointState, Fault, Node, Run, Saga, Stop
+from ductord.model.run import NO_SAGA, CheckpointState, Node, Run, Saga, Stop
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,6 +15,7 @@ import msgspec
 from ductord.db.queries import Queries
 from ductord.model.control import Control
 from ductord.model.enums import OperationStatus, Outcome, SignalVerb, TaskKind, Verb
+from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import Receipt, Signal
 from ductord.model.jsonvalue import dumps, parse
 from ductord.model.recording import (
@@ -29,7 +30,7 @@ from ductord.model.recording import (
     TransitionLine,
     encode_line,
 )
-from ductord.model.run import Fault, OutputRef, RunStart
+from ductord.model.run import RunStart
 from ductord.reads.runs import expect_run
 from ductord.rpc.config import Settings
 from ductord.rpc.paging import Key, Page

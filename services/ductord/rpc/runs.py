@@ -11,9 +11,10 @@ import msgspec
 
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductord.model.errors import Refusal
+from ductord.model.fault import Fault
 from ductord.model.ids import canonical
 from ductord.model.manifest import Manifest, Step
-from ductord.model.run import CheckpointState, Fault
+from ductord.model.run import CheckpointState
 from ductord.rpc.answers import timestamp, timestamp_or_none
 from ductord.rpc.errors import field_required, refused
 from ductord.rpc.words import (

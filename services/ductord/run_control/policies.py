@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.model.control import ControlBody
 from ductord.model.definition import StepDefinition
-from ductord.model.manifest import RetryPolicy, Timeouts
+from ductord.model.specs import RetryPolicy, Timeouts
 from ductord.rpc.errors import field_invalid, field_required, fields_exclusive
 
 _RETRY: Final = {

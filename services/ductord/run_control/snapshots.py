@@ -10,8 +10,9 @@ from ductor.workflow.v1 import control_pb2, run_pb2
 from ductord.db.queries import Queries
 from ductord.engine.policy import retry_of, timeouts_of
 from ductord.model.enums import EdgeState, NodeStatus
-from ductord.model.manifest import Manifest, RetryPolicy, Step, Timeouts
+from ductord.model.manifest import Manifest, Step
 from ductord.model.run import CheckpointState, Node, Run
+from ductord.model.specs import RetryPolicy, Timeouts
 from ductord.rpc.answers import timestamp, timestamp_or_none
 from ductord.rpc.runs import (
     Row,

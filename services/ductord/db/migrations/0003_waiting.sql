@@ -132,6 +132,3 @@ alter table eec_workflow_run add column merged_into_run_id uuid;
 -- A wait for one event is over with its first: a second one, before a tick has come to the first, resolves nothing and must not be counted. Requirements of sets
 -- have names.
 create unique index eec_workflow_receipt_single on eec_workflow_receipt (tenant_id, run_id, step_ref, attempt) where requirement = '';
-
--- Who started a run: of a successor and of a reset run who started the first (E2: whether somebody may approve what they have started).
-alter table eec_workflow_run_start add column actor text not null default 'anonymous';

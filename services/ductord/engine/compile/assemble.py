@@ -14,17 +14,9 @@ from ductord.engine.compile.texts import Texts
 from ductord.engine.expressions import Site
 from ductord.model.definition import Definition, StepDefinition
 from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, StepType, Tier
-from ductord.model.manifest import (
-    FORMAT_VERSION,
-    ActionSpec,
-    Checkpoint,
-    Edge,
-    Manifest,
-    RetryPolicy,
-    Step,
-    Template,
-)
+from ductord.model.manifest import FORMAT_VERSION, Checkpoint, Edge, Manifest, Step
 from ductord.model.schemas import Schema, SchemaInvalid
+from ductord.model.specs import ActionSpec, RetryPolicy, Template
 
 T = TypeVar("T")
 

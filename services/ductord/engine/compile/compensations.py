@@ -16,8 +16,8 @@ from ductord.engine.steps import SUPPORTED
 from ductord.model.actions import ActionCatalog
 from ductord.model.definition import CompensatingAction, Compensation, Definition, StepDefinition
 from ductord.model.enums import CompensationBlock, FailurePolicy
-from ductord.model.manifest import INVERSE_RETRY, INVERSE_TIMEOUT_MS, InverseSpec, RetryPolicy, Template
-from ductord.model.manifest import Compensation as Compiled
+from ductord.model.specs import INVERSE_RETRY, INVERSE_TIMEOUT_MS, InverseSpec, RetryPolicy, Template
+from ductord.model.specs import Compensation as Compiled
 
 MAX_COMPENSATING_ACTIONS: Final = 1_000
 """Of one definition: a run works off one after the other, and carries the list of them."""

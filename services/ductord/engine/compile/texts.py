@@ -10,7 +10,7 @@ from ductord.engine import templates
 from ductord.engine.compile.findings import Findings
 from ductord.engine.expressions import Fault, Scope, Site, check
 from ductord.engine.positions import Path
-from ductord.model.manifest import Expression, Template
+from ductord.model.specs import Expression, Template
 
 Reachable = Callable[[], frozenset[str]]
 """The refs that a place may read; asked for only where STEPS is read."""

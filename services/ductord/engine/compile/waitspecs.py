@@ -10,7 +10,7 @@ from ductord.engine.expressions import Site
 from ductord.engine.positions import Path
 from ductord.model.definition import Approval, Digest, EventSet, HumanLoop, Race, StepDefinition, Wait
 from ductord.model.enums import CompletionPolicy, DigestMode, OnTimeout, RaceLosers, StepType
-from ductord.model.manifest import (
+from ductord.model.specs import (
     ApprovalSpec,
     DigestSpec,
     EventPattern,

@@ -15,7 +15,8 @@ from ductord.model.effects import ForwardControl, RecordAudit, SettleControl, St
 from ductord.model.enums import NodeStatus, RunStatus, Verb
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import HistoryLong
-from ductord.model.run import Continuation, Fault, Run, Stop, Waiting
+from ductord.model.fault import Fault
+from ductord.model.run import Continuation, Run, Stop, Waiting
 
 CLOSE_REASON = "continued_as_new"
 

@@ -16,7 +16,7 @@ from ductord.model.control import Control
 from ductord.model.effects import ClearCheckpoint
 from ductord.model.enums import CheckpointStatus
 from ductord.model.events import NodePaused, NodePolicyChanged, NodeReset, NodeResumed
-from ductord.model.manifest import RetryPolicy, Timeouts
+from ductord.model.specs import RetryPolicy, Timeouts
 
 Policy = TypeVar("Policy", RetryPolicy, Timeouts)
 

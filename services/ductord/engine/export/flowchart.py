@@ -3,7 +3,8 @@
 from typing import Final
 
 from ductord.model.enums import EdgeType, Join
-from ductord.model.manifest import Compensation, Edge, InverseSpec, Manifest, Step, WaitSpec
+from ductord.model.manifest import Edge, Manifest, Step
+from ductord.model.specs import Compensation, InverseSpec, WaitSpec
 
 _MAX_LABEL: Final = 60
 

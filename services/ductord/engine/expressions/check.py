@@ -16,7 +16,7 @@ from ductord.engine.expressions.program import compile_source
 from ductord.engine.expressions.reads import Facts, Read
 from ductord.engine.suggest import suggestion
 from ductord.model.jsonvalue import storable
-from ductord.model.manifest import Expression
+from ductord.model.specs import Expression
 
 MAX_SOURCE_CHARS: Final = 4_096
 MAX_NESTING: Final = 3

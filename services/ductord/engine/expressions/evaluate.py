@@ -21,7 +21,8 @@ from ductord.engine.expressions.reads import Key
 from ductord.engine.expressions.results import MAX_RESULT_BYTES, ResultTooLarge, json_of
 from ductord.model.errors import PayloadInvalid
 from ductord.model.jsonvalue import JSON
-from ductord.model.manifest import Expression, Manifest, Template
+from ductord.model.manifest import Manifest
+from ductord.model.specs import Expression, Template
 
 _GIVEN_UP: Final = "Iteration budget exceeded"
 _MAX_CAUSE: Final = 300

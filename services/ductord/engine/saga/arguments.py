@@ -6,8 +6,8 @@ from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
 from ductord.model import jsonvalue
 from ductord.model.inbox import SourceKey
-from ductord.model.manifest import InverseSpec
 from ductord.model.run import Inverse
+from ductord.model.specs import InverseSpec
 
 
 def lacks(tick: Tick, entry: Inverse, action: InverseSpec) -> bool:

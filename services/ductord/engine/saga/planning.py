@@ -11,7 +11,8 @@ from ductord.engine.ledger import actions_of
 from ductord.engine.tick import Tick
 from ductord.model.enums import CompensationBlock, InverseStatus, NodeStatus, RunStatus, SkipReason, TaskKind
 from ductord.model.events import CompensationPlanned, InverseEnded, RunEnded
-from ductord.model.run import Fault, Inverse, Node, Registered
+from ductord.model.fault import Fault
+from ductord.model.run import Inverse, Node, Registered
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 EFFECT_TURNED_UP: Final = "effect_turned_up"

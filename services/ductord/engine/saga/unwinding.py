@@ -22,9 +22,10 @@ from ductord.model.events import (
     CompensationPlanned,
     InverseEnded,
 )
+from ductord.model.fault import Fault
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport, LateSuccess
-from ductord.model.run import Fault, Inverse
+from ductord.model.run import Inverse
 
 MAX_LOST: Final = 5
 """Lost attempts of an entry that are forgiven (A4)."""

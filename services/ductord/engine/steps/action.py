@@ -7,7 +7,7 @@ from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Again, Tick
 from ductord.model import jsonvalue
 from ductord.model.errors import PayloadInvalid
-from ductord.model.manifest import ActionSpec
+from ductord.model.specs import ActionSpec
 
 
 def prepare(tick: Tick, index: int) -> str:

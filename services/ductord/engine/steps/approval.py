@@ -18,10 +18,11 @@ from ductord.engine.tick import Tick
 from ductord.model.effects import RecordAudit, SettleSignal
 from ductord.model.enums import OnTimeout, SignalStatus, SignalVerb, TimerKind, WaitingType
 from ductord.model.errors import PayloadInvalid
+from ductord.model.fault import Fault
 from ductord.model.inbox import Signal
 from ductord.model.jsonvalue import storable_text
-from ductord.model.manifest import ApprovalSpec
-from ductord.model.run import Fault, Vote, Waiting
+from ductord.model.run import Vote, Waiting
+from ductord.model.specs import ApprovalSpec
 
 APPROVED: Final = "approved"
 REJECTED: Final = "rejected"

@@ -20,10 +20,11 @@ from ductord.model.canonical import canonical
 from ductord.model.effects import CloseDigest, FlushDigest, JoinDigest, LeaveDigest, TakeDigest
 from ductord.model.enums import DigestMode, DigestPlace, Outcome, TimerKind, WaitingType
 from ductord.model.errors import PayloadInvalid
+from ductord.model.fault import Fault
 from ductord.model.inbox import Arrival, DigestFact
 from ductord.model.jsonvalue import MAX_KEY_BYTES
-from ductord.model.manifest import DigestSpec, Expression
-from ductord.model.run import Fault, Waiting
+from ductord.model.run import Waiting
+from ductord.model.specs import DigestSpec, Expression
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):

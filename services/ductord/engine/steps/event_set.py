@@ -20,9 +20,10 @@ from ductord.model.effects import Subscription, TakeReceipts
 from ductord.model.enums import CompletionPolicy, OnTimeout, TimerKind, WaitingType
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import EventsReceived
+from ductord.model.fault import Fault
 from ductord.model.inbox import Receipt
-from ductord.model.manifest import EventSetSpec
-from ductord.model.run import Fault, Received, Waiting
+from ductord.model.run import Received, Waiting
+from ductord.model.specs import EventSetSpec
 
 TIMEOUT: Final = "timeout"
 """`satisfied_by` of a set that its time-out ended by `continue`."""

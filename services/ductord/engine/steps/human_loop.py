@@ -19,9 +19,10 @@ from ductord.model import ids
 from ductord.model.effects import SettleSignal
 from ductord.model.enums import OnTimeout, SignalStatus, SignalVerb, TimerKind, WaitingType
 from ductord.model.errors import PayloadInvalid
+from ductord.model.fault import Fault
 from ductord.model.inbox import Signal, signal_key
-from ductord.model.manifest import HumanLoopSpec
-from ductord.model.run import Fault, Waiting
+from ductord.model.run import Waiting
+from ductord.model.specs import HumanLoopSpec
 
 OPEN: Final = "open"
 """The status of a case that nobody has moved."""

@@ -12,8 +12,8 @@ import msgspec
 from ductord.engine.routing import Arrival
 from ductord.engine.tick import Again, Tick
 from ductord.model.enums import Outcome, TimerKind
-from ductord.model.inbox import DigestFact, Receipt, Signal
-from ductord.model.manifest import Timeouts
+from ductord.model.inbox import ChildFact, DigestFact, Receipt, Signal
+from ductord.model.specs import Timeouts
 
 
 class StepKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +38,14 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
 
     Of types without work: `at_once(tick, index)` ends the node instead of beginning it; True if what led to nothing but it is to be called off.
     `arrival(tick, index)`: what the incoming edges tell it, where that is not what a join tells (G7).
+
+    Of types with children, for begun nodes: `on_child(tick, index, fact)`: a child run of the node's present attempt has ended, or reached what was waited
+    for; also while the run is paused, as reports are. `fill(tick, index)`: begin as many as may begin now, at the end of a tick in which the run goes on and
+    nobody holds
+    the node. `finish(tick, index)`: all have ended (`Fan.done`, or none is open and the others shall not begin): end the node. `awaited`: the children are
+    runs, and a continue-as-new waits for them as for what is at work (C6).
+
+    `parks`: its `start` has nothing that a worker could be told to do, and may end the node: it comes before all that has.
     """
 
     prepare: Callable[[Tick, int], Any]
@@ -57,8 +65,8 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     look: Callable[[Tick, int], None] | None = None
     at_once: Callable[[Tick, int], bool] | None = None
     arrival: Callable[[Tick, int], Arrival] | None = None
-
-    @property
-    def parks(self) -> bool:
-        """Whether the step waits for the outside world: its `start` parks the node, and has nothing that a worker could be told to do."""
-        return self.on_timer is not None
+    on_child: Callable[[Tick, int, ChildFact], None] | None = None
+    fill: Callable[[Tick, int], None] | None = None
+    finish: Callable[[Tick, int], None] | None = None
+    awaited: bool = False
+    parks: bool = False

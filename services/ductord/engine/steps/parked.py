@@ -19,4 +19,5 @@ PARKED: Final = StepKind(
     release=waiting.release,
     retime=waiting.retime,
     reset=waiting.reset,
+    parks=True,
 )

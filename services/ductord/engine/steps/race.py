@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from ductord.engine import exits, races, waiting
 from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
+from ductord.model.fault import Fault
 from ductord.model.jsonvalue import storable_text
-from ductord.model.run import Fault, Node
+from ductord.model.run import Node
 
 NO_WINNER: Final = "race_no_winner"
 

@@ -20,9 +20,10 @@ from ductord.engine.tick import Tick
 from ductord.model.effects import SettleSignal, Subscription, TakeReceipts
 from ductord.model.enums import SignalStatus, SignalVerb, TimerKind, WaitingType
 from ductord.model.errors import PayloadInvalid
+from ductord.model.fault import Fault
 from ductord.model.inbox import Receipt, Signal
-from ductord.model.manifest import Template, WaitSpec
-from ductord.model.run import Fault, Waiting
+from ductord.model.run import Waiting
+from ductord.model.specs import Template, WaitSpec
 
 TIMEOUT: Final = "timeout"
 """`woken_by` of a wait that its time-out ended by `continue`."""
