@@ -15,7 +15,7 @@ create table eec_workflow_item_page (
 alter table eec_workflow_step_attempt add column item_state json;
 
 -- Runs that are children of a node of another run: written in the commit that gives birth to them. A run may be watched by more than one node (a reset run takes
--- its source's child over).
+-- its source's child over). A child that a redrive takes up again has a second row, for the node's new attempt: the first one says how it had ended.
 create table eec_workflow_child (
     tenant_id       text not null,
     parent_run_id   uuid not null,
@@ -35,7 +35,7 @@ create table eec_workflow_child (
     error_code      text not null default '',
     error_message   text not null default '',
     applied_time    timestamptz,                      -- the parent's tick has applied it
-    primary key (tenant_id, parent_run_id, step_ref, item_index, first_run_id)
+    primary key (tenant_id, parent_run_id, step_ref, item_index, attempt)
 );
 create index eec_workflow_child_run on eec_workflow_child (tenant_id, child_run_id);
 create index eec_workflow_child_new on eec_workflow_child (tenant_id, parent_run_id) where end_time is not null and applied_time is null and not detached;
