@@ -471,6 +471,236 @@ WAITING_TYPE_EVENT_SET: WaitingType.ValueType  # 8
 """The node waits for a set of external events."""
 Global___WaitingType: _TypeAlias = WaitingType  # noqa: Y015
 
+class _FanMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FanModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FanMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FAN_MODE_UNSPECIFIED: _FanMode.ValueType  # 0
+    """No mode was recorded."""
+    FAN_MODE_INLINE: _FanMode.ValueType  # 1
+    """The children are tasks of the same run."""
+    FAN_MODE_CHILD_WORKFLOW: _FanMode.ValueType  # 2
+    """The children are runs of their own."""
+
+class FanMode(_FanMode, metaclass=_FanModeEnumTypeWrapper):
+    """FanMode says what the children of a fan-out are."""
+
+FAN_MODE_UNSPECIFIED: FanMode.ValueType  # 0
+"""No mode was recorded."""
+FAN_MODE_INLINE: FanMode.ValueType  # 1
+"""The children are tasks of the same run."""
+FAN_MODE_CHILD_WORKFLOW: FanMode.ValueType  # 2
+"""The children are runs of their own."""
+Global___FanMode: _TypeAlias = FanMode  # noqa: Y015
+
+@_typing.final
+class FanState(_message.Message):
+    """FanState is where the fan-out of a node stands, in counters; ListRunSteps pages through the children themselves."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    DEFINITION_ID_FIELD_NUMBER: _builtins.int
+    VERSION_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHILD_RUN_ID_FIELD_NUMBER: _builtins.int
+    FIRST_FAILED_INDEX_FIELD_NUMBER: _builtins.int
+    FIRST_ERROR_FIELD_NUMBER: _builtins.int
+    STOP_ERROR_FIELD_NUMBER: _builtins.int
+    mode: Global___FanMode.ValueType
+    """What the children are."""
+    expected: _builtins.int
+    """How many children there will be, frozen before the first begins."""
+    begun: _builtins.int
+    """How many of them have begun, those that have ended among them."""
+    open: _builtins.int
+    """How many have begun and not ended."""
+    succeeded: _builtins.int
+    """How many succeeded."""
+    failed: _builtins.int
+    """How many failed for good."""
+    cancelled: _builtins.int
+    """How many were cancelled."""
+    width: _builtins.int
+    """The limit on inline children that was in force when the node began; 0 where there is none."""
+    definition_id: _builtins.str
+    """The definition that child runs run; empty where the children are none."""
+    version_id: _builtins.str
+    """The id of the version that child runs run, frozen when the node began."""
+    version: _builtins.int
+    """The number of that version."""
+    child_run_id: _builtins.str
+    """Of a node that has one child at a time, the child run that began last."""
+    first_failed_index: _builtins.int
+    """The index of the child that failed first; absent while none has."""
+    @_builtins.property
+    def first_error(self) -> _common_pb2.Fault:
+        """Why that child failed."""
+
+    @_builtins.property
+    def stop_error(self) -> _common_pb2.Fault:
+        """Set when more children failed than may: no further one begins, and those that are open are being cancelled."""
+
+    def __init__(
+        self,
+        *,
+        mode: Global___FanMode.ValueType = ...,
+        expected: _builtins.int = ...,
+        begun: _builtins.int = ...,
+        open: _builtins.int = ...,
+        succeeded: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+        width: _builtins.int = ...,
+        definition_id: _builtins.str = ...,
+        version_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        child_run_id: _builtins.str = ...,
+        first_failed_index: _builtins.int | None = ...,
+        first_error: _common_pb2.Fault | None = ...,
+        stop_error: _common_pb2.Fault | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_failed_index", b"_first_failed_index", "first_error", b"first_error", "first_failed_index", b"first_failed_index", "stop_error", b"stop_error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_failed_index", b"_first_failed_index", "begun", b"begun", "cancelled", b"cancelled", "child_run_id", b"child_run_id", "definition_id", b"definition_id", "expected", b"expected", "failed", b"failed", "first_error", b"first_error", "first_failed_index", b"first_failed_index", "mode", b"mode", "open", b"open", "stop_error", b"stop_error", "succeeded", b"succeeded", "version", b"version", "version_id", b"version_id", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_failed_index: _TypeAlias = _typing.Literal["first_failed_index"]  # noqa: Y015
+    _WhichOneofArgType__first_failed_index: _TypeAlias = _typing.Literal["_first_failed_index", b"_first_failed_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_failed_index) -> _WhichOneofReturnType__first_failed_index | None: ...
+
+Global___FanState: _TypeAlias = FanState  # noqa: Y015
+
+@_typing.final
+class ChildCounts(_message.Message):
+    """ChildCounts is how many child runs a run has begun, and what became of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    CANCELLED_FIELD_NUMBER: _builtins.int
+    expected: _builtins.int
+    """How many there will be, as far as nodes have begun."""
+    open: _builtins.int
+    """How many have begun and not ended."""
+    succeeded: _builtins.int
+    """How many succeeded."""
+    failed: _builtins.int
+    """How many failed for good."""
+    cancelled: _builtins.int
+    """How many were cancelled."""
+    def __init__(
+        self,
+        *,
+        expected: _builtins.int = ...,
+        open: _builtins.int = ...,
+        succeeded: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        cancelled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "expected", b"expected", "failed", b"failed", "open", b"open", "succeeded", b"succeeded"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChildCounts: _TypeAlias = ChildCounts  # noqa: Y015
+
+@_typing.final
+class RunTreeNode(_message.Message):
+    """RunTreeNode is a run in the tree below another one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    STEP_REF_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TYPE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run's id."""
+    parent_run_id: _builtins.str
+    """The run whose child it is."""
+    step_ref: _builtins.str
+    """The step of that run whose child it is."""
+    item_index: _builtins.int
+    """The index of the child in the fan-out of that step; 0 of a subworkflow step."""
+    depth: _builtins.int
+    """How many levels below the run that was asked for, from 1."""
+    status: Global___RunStatus.ValueType
+    """The run's status."""
+    workflow_type: _builtins.str
+    """The family slug of the definition."""
+    version: _builtins.int
+    """The number of the version that the run is pinned to."""
+    detached: _builtins.bool
+    """Whether the run was let go: its end is not told to the parent, and the parent's end does nothing to it."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When the run was created."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When the coordinator took the run up."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When the run became terminal."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.Fault:
+        """Why the run failed."""
+
+    @_builtins.property
+    def children(self) -> Global___ChildCounts:
+        """The child runs of this run."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        parent_run_id: _builtins.str = ...,
+        step_ref: _builtins.str = ...,
+        item_index: _builtins.int = ...,
+        depth: _builtins.int = ...,
+        status: Global___RunStatus.ValueType = ...,
+        workflow_type: _builtins.str = ...,
+        version: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        error: _common_pb2.Fault | None = ...,
+        children: Global___ChildCounts | None = ...,
+        detached: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "create_time", b"create_time", "depth", b"depth", "detached", b"detached", "end_time", b"end_time", "error", b"error", "item_index", b"item_index", "parent_run_id", b"parent_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "version", b"version", "workflow_type", b"workflow_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunTreeNode: _TypeAlias = RunTreeNode  # noqa: Y015
+
 @_typing.final
 class WaitState(_message.Message):
     """WaitState says why a node is parked and what wakes it."""
@@ -740,6 +970,11 @@ class RunDetail(_message.Message):
     EXTERNAL_DEPLOYMENT_ID_FIELD_NUMBER: _builtins.int
     COMPENSATION_FIELD_NUMBER: _builtins.int
     COMPENSATION_TRUNCATED_FIELD_NUMBER: _builtins.int
+    PARENT_STEP_REF_FIELD_NUMBER: _builtins.int
+    PARENT_ITEM_INDEX_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
+    TREE_TRUNCATED_FIELD_NUMBER: _builtins.int
     input_json: _builtins.str
     """The exact twin of input, given instead of it as payload_format says."""
     input_truncated: _builtins.bool
@@ -758,6 +993,12 @@ class RunDetail(_message.Message):
     """The caller's release that was named at the trigger."""
     compensation_truncated: _builtins.bool
     """Whether the end of the ledger was left out because the reply would have grown too large; ListCompensations gives it."""
+    parent_step_ref: _builtins.str
+    """The step of the parent whose child this run is; empty for a root."""
+    parent_item_index: _builtins.int
+    """The index of this run in the fan-out of that step; absent for a root."""
+    tree_truncated: _builtins.bool
+    """Whether runs were left out of the tree because it is large; ListRuns pages through all of them by root_run_id or parent_run_id."""
     @_builtins.property
     def summary(self) -> Global___RunSummary:
         """What the run is and where it stands."""
@@ -790,6 +1031,14 @@ class RunDetail(_message.Message):
     def compensation(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompensationEntry]:
         """The compensation ledger, in the order in which it is worked off."""
 
+    @_builtins.property
+    def children(self) -> Global___ChildCounts:
+        """The child runs of this run."""
+
+    @_builtins.property
+    def tree(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunTreeNode]:
+        """The runs below this one, each parent before its children, given where include_tree asks for it."""
+
     def __init__(
         self,
         *,
@@ -810,17 +1059,26 @@ class RunDetail(_message.Message):
         external_deployment_id: _builtins.str = ...,
         compensation: _abc.Iterable[Global___CompensationEntry] | None = ...,
         compensation_truncated: _builtins.bool = ...,
+        parent_step_ref: _builtins.str = ...,
+        parent_item_index: _builtins.int | None = ...,
+        children: Global___ChildCounts | None = ...,
+        tree: _abc.Iterable[Global___RunTreeNode] | None = ...,
+        tree_truncated: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "error", b"error", "input", b"input", "input_json", b"input_json", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_parent_item_index", b"_parent_item_index", "_result_json", b"_result_json", "children", b"children", "error", b"error", "input", b"input", "input_json", b"input_json", "parent_item_index", b"parent_item_index", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_result_json", b"_result_json", "checkpoints", b"checkpoints", "compensation", b"compensation", "compensation_truncated", b"compensation_truncated", "error", b"error", "error_step_ref", b"error_step_ref", "external_deployment_id", b"external_deployment_id", "idempotency_key", b"idempotency_key", "input", b"input", "input_json", b"input_json", "input_truncated", b"input_truncated", "nodes", b"nodes", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "result_truncated", b"result_truncated", "summary", b"summary", "transition_count", b"transition_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_parent_item_index", b"_parent_item_index", "_result_json", b"_result_json", "checkpoints", b"checkpoints", "children", b"children", "compensation", b"compensation", "compensation_truncated", b"compensation_truncated", "error", b"error", "error_step_ref", b"error_step_ref", "external_deployment_id", b"external_deployment_id", "idempotency_key", b"idempotency_key", "input", b"input", "input_json", b"input_json", "input_truncated", b"input_truncated", "nodes", b"nodes", "parent_item_index", b"parent_item_index", "parent_step_ref", b"parent_step_ref", "quarantine", b"quarantine", "result", b"result", "result_json", b"result_json", "result_truncated", b"result_truncated", "summary", b"summary", "transition_count", b"transition_count", "tree", b"tree", "tree_truncated", b"tree_truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
     _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
+    _WhichOneofReturnType__parent_item_index: _TypeAlias = _typing.Literal["parent_item_index"]  # noqa: Y015
+    _WhichOneofArgType__parent_item_index: _TypeAlias = _typing.Literal["_parent_item_index", b"_parent_item_index"]  # noqa: Y015
     _WhichOneofReturnType__result_json: _TypeAlias = _typing.Literal["result_json"]  # noqa: Y015
     _WhichOneofArgType__result_json: _TypeAlias = _typing.Literal["_result_json", b"_result_json"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_json) -> _WhichOneofReturnType__input_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent_item_index) -> _WhichOneofReturnType__parent_item_index | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result_json) -> _WhichOneofReturnType__result_json | None: ...
 
@@ -839,6 +1097,7 @@ class NodeSummary(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    FAN_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     step_type: _definition_pb2.StepType.ValueType
@@ -855,6 +1114,10 @@ class NodeSummary(_message.Message):
     def waiting(self) -> Global___WaitState:
         """Why the node is parked; absent when it is not."""
 
+    @_builtins.property
+    def fan(self) -> Global___FanState:
+        """Where the fan-out of the node stands; absent where it has none."""
+
     def __init__(
         self,
         *,
@@ -865,10 +1128,11 @@ class NodeSummary(_message.Message):
         attempt: _builtins.int = ...,
         paused: _builtins.bool = ...,
         waiting: Global___WaitState | None = ...,
+        fan: Global___FanState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fan", b"fan", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fan", b"fan", "paused", b"paused", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -952,7 +1216,7 @@ Global___Quarantine: _TypeAlias = Quarantine  # noqa: Y015
 
 @_typing.final
 class StepState(_message.Message):
-    """StepState is a node with its payloads."""
+    """StepState is a node with its payloads, or one child of a node that fans out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -974,6 +1238,10 @@ class StepState(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
+    FAN_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
+    CHILD_RUN_ID_FIELD_NUMBER: _builtins.int
+    CHILD_STATUS_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     step_type: _definition_pb2.StepType.ValueType
@@ -994,6 +1262,12 @@ class StepState(_message.Message):
     """The exact twin of input, given instead of it as payload_format says."""
     paused: _builtins.bool
     """Whether an operator holds the node."""
+    item_index: _builtins.int
+    """The index of the child in the fan-out of its step; absent of the node itself."""
+    child_run_id: _builtins.str
+    """The child run, which may be a successor of the one that was started; empty where the child is none."""
+    child_status: Global___RunStatus.ValueType
+    """The status of the child run."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When the first attempt was taken by a worker, or when the node was first parked."""
@@ -1026,6 +1300,10 @@ class StepState(_message.Message):
     def waiting(self) -> Global___WaitState:
         """Why the node is parked; absent when it is not."""
 
+    @_builtins.property
+    def fan(self) -> Global___FanState:
+        """Where the fan-out of the node stands; absent where it has none."""
+
     def __init__(
         self,
         *,
@@ -1047,17 +1325,25 @@ class StepState(_message.Message):
         attempts: _abc.Iterable[Global___Attempt] | None = ...,
         waiting: Global___WaitState | None = ...,
         paused: _builtins.bool = ...,
+        fan: Global___FanState | None = ...,
+        item_index: _builtins.int | None = ...,
+        child_run_id: _builtins.str = ...,
+        child_status: Global___RunStatus.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "retry_time", b"retry_time", "start_time", b"start_time", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_item_index", b"_item_index", "_output_json", b"_output_json", "end_time", b"end_time", "error", b"error", "fan", b"fan", "input", b"input", "input_json", b"input_json", "item_index", b"item_index", "output", b"output", "output_json", b"output_json", "retry_time", b"retry_time", "start_time", b"start_time", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "attempt", b"attempt", "attempts", b"attempts", "end_time", b"end_time", "error", b"error", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "output_truncated", b"output_truncated", "paused", b"paused", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "title", b"title", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_item_index", b"_item_index", "_output_json", b"_output_json", "attempt", b"attempt", "attempts", b"attempts", "child_run_id", b"child_run_id", "child_status", b"child_status", "end_time", b"end_time", "error", b"error", "fan", b"fan", "input", b"input", "input_json", b"input_json", "item_index", b"item_index", "output", b"output", "output_json", b"output_json", "output_truncated", b"output_truncated", "paused", b"paused", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "start_time", b"start_time", "status", b"status", "step_ref", b"step_ref", "step_type", b"step_type", "title", b"title", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
     _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
+    _WhichOneofReturnType__item_index: _TypeAlias = _typing.Literal["item_index"]  # noqa: Y015
+    _WhichOneofArgType__item_index: _TypeAlias = _typing.Literal["_item_index", b"_item_index"]  # noqa: Y015
     _WhichOneofReturnType__output_json: _TypeAlias = _typing.Literal["output_json"]  # noqa: Y015
     _WhichOneofArgType__output_json: _TypeAlias = _typing.Literal["_output_json", b"_output_json"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__input_json) -> _WhichOneofReturnType__input_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__item_index) -> _WhichOneofReturnType__item_index | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_json) -> _WhichOneofReturnType__output_json | None: ...
 

@@ -21,10 +21,10 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .workflow_service_pb2 import ExportRunRequest, ExportRunResponse, GetRunAuditRequest, GetRunAuditResponse, GetRunRequest, GetRunResponse, GetRunStepRequest, GetRunStepResponse, GetRunTimelineRequest, GetRunTimelineResponse, ListAuditRequest, ListAuditResponse, ListCompensationsRequest, ListCompensationsResponse, ListRunEventsRequest, ListRunEventsResponse, ListRunStepsRequest, ListRunStepsResponse, ListRunsRequest, ListRunsResponse
+from .workflow_service_pb2 import ExportRunRequest, ExportRunResponse, GetRunAuditRequest, GetRunAuditResponse, GetRunRequest, GetRunResponse, GetRunStepRequest, GetRunStepResponse, GetRunTimelineRequest, GetRunTimelineResponse, ListAuditRequest, ListAuditResponse, ListCompensationsRequest, ListCompensationsResponse, ListRunEventsRequest, ListRunEventsResponse, ListRunStepsRequest, ListRunStepsResponse, ListRunsRequest, ListRunsResponse, WatchRunRequest, WatchRunResponse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 
     from connectrpc.codec import Codec
     from connectrpc.compression import Compression
@@ -55,13 +55,19 @@ class WorkflowService(Protocol):
 
     async def list_run_steps(self, request: ListRunStepsRequest, ctx: RequestContext[ListRunStepsRequest, ListRunStepsResponse], /) -> ListRunStepsResponse:
         """
-        ListRunSteps lists the nodes of a run in graph order.
+        ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     async def get_run_step(self, request: GetRunStepRequest, ctx: RequestContext[GetRunStepRequest, GetRunStepResponse], /) -> GetRunStepResponse:
         """
-        GetRunStep reads one node of a run with its input and attempts.
+        GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def watch_run(self, request: WatchRunRequest, ctx: RequestContext[WatchRunRequest, WatchRunResponse], /) -> AsyncIterator[WatchRunResponse]:
+        """
+        WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -158,6 +164,17 @@ class WorkflowServiceASGIApplication(ConnectASGIApplication[WorkflowService]):
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.get_run_step,
+                ),
+                "/ductor.workflow.v1.WorkflowService/WatchRun": Endpoint.server_stream(
+                    method=MethodInfo(
+                        name="WatchRun",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=WatchRunRequest,
+                        output=WatchRunResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.SERVER_STREAM,
+                    ),
+                    function=svc.watch_run,
                 ),
                 "/ductor.workflow.v1.WorkflowService/GetRunTimeline": Endpoint.unary(
                     method=MethodInfo(
@@ -325,7 +342,7 @@ class WorkflowServiceClient(ConnectClient):
         use_get: bool = False,
     ) -> ListRunStepsResponse:
         """
-        ListRunSteps lists the nodes of a run in graph order.
+        ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes.
         """
         return await self.execute_unary(
             request=request,
@@ -350,7 +367,7 @@ class WorkflowServiceClient(ConnectClient):
         use_get: bool = False,
     ) -> GetRunStepResponse:
         """
-        GetRunStep reads one node of a run with its input and attempts.
+        GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts.
         """
         return await self.execute_unary(
             request=request,
@@ -365,6 +382,29 @@ class WorkflowServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
             use_get=use_get,
+        )
+    def watch_run(
+        self,
+        request: WatchRunRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> AsyncIterator[WatchRunResponse]:
+        """
+        WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run.
+        """
+        return self.execute_server_stream(
+            request=request,
+            method=MethodInfo(
+                name="WatchRun",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=WatchRunRequest,
+                output=WatchRunResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.SERVER_STREAM,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
         )
     async def get_run_timeline(
         self,
@@ -535,13 +575,19 @@ class WorkflowServiceSync(Protocol):
 
     def list_run_steps(self, request: ListRunStepsRequest, ctx: RequestContext[ListRunStepsRequest, ListRunStepsResponse], /) -> ListRunStepsResponse:
         """
-        ListRunSteps lists the nodes of a run in graph order.
+        ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
     def get_run_step(self, request: GetRunStepRequest, ctx: RequestContext[GetRunStepRequest, GetRunStepResponse], /) -> GetRunStepResponse:
         """
-        GetRunStep reads one node of a run with its input and attempts.
+        GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def watch_run(self, request: WatchRunRequest, ctx: RequestContext[WatchRunRequest, WatchRunResponse], /) -> Iterator[WatchRunResponse]:
+        """
+        WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -636,6 +682,17 @@ class WorkflowServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.get_run_step,
+                ),
+                "/ductor.workflow.v1.WorkflowService/WatchRun": EndpointSync.server_stream(
+                    method=MethodInfo(
+                        name="WatchRun",
+                        service_name="ductor.workflow.v1.WorkflowService",
+                        input=WatchRunRequest,
+                        output=WatchRunResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.SERVER_STREAM,
+                    ),
+                    function=service.watch_run,
                 ),
                 "/ductor.workflow.v1.WorkflowService/GetRunTimeline": EndpointSync.unary(
                     method=MethodInfo(
@@ -803,7 +860,7 @@ class WorkflowServiceClientSync(ConnectClientSync):
         use_get: bool = False,
     ) -> ListRunStepsResponse:
         """
-        ListRunSteps lists the nodes of a run in graph order.
+        ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes.
         """
         return self.execute_unary(
             request=request,
@@ -828,7 +885,7 @@ class WorkflowServiceClientSync(ConnectClientSync):
         use_get: bool = False,
     ) -> GetRunStepResponse:
         """
-        GetRunStep reads one node of a run with its input and attempts.
+        GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts.
         """
         return self.execute_unary(
             request=request,
@@ -843,6 +900,29 @@ class WorkflowServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
             use_get=use_get,
+        )
+    def watch_run(
+        self,
+        request: WatchRunRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> Iterator[WatchRunResponse]:
+        """
+        WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run.
+        """
+        return self.execute_server_stream(
+            request=request,
+            method=MethodInfo(
+                name="WatchRun",
+                service_name="ductor.workflow.v1.WorkflowService",
+                input=WatchRunRequest,
+                output=WatchRunResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.SERVER_STREAM,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
         )
     def get_run_timeline(
         self,

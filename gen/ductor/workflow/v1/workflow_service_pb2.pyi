@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _WatchKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WatchKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WatchKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WATCH_KIND_UNSPECIFIED: _WatchKind.ValueType  # 0
+    """No kind was recorded."""
+    WATCH_KIND_STATE: _WatchKind.ValueType  # 1
+    """The whole state: at the begin, of a successor that is followed, and where too much has changed to tell it otherwise."""
+    WATCH_KIND_CHANGE: _WatchKind.ValueType  # 2
+    """What changed in one transition, or in several that came close together."""
+    WATCH_KIND_HEARTBEAT: _WatchKind.ValueType  # 3
+    """Nothing has changed; the stream lives."""
+
+class WatchKind(_WatchKind, metaclass=_WatchKindEnumTypeWrapper):
+    """WatchKind says what a message of WatchRun tells."""
+
+WATCH_KIND_UNSPECIFIED: WatchKind.ValueType  # 0
+"""No kind was recorded."""
+WATCH_KIND_STATE: WatchKind.ValueType  # 1
+"""The whole state: at the begin, of a successor that is followed, and where too much has changed to tell it otherwise."""
+WATCH_KIND_CHANGE: WatchKind.ValueType  # 2
+"""What changed in one transition, or in several that came close together."""
+WATCH_KIND_HEARTBEAT: WatchKind.ValueType  # 3
+"""Nothing has changed; the stream lives."""
+Global___WatchKind: _TypeAlias = WatchKind  # noqa: Y015
 
 @_typing.final
 class ListRunsRequest(_message.Message):
@@ -39,6 +68,8 @@ class ListRunsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     COMPENSATION_STATUS_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    ROOT_RUN_ID_FIELD_NUMBER: _builtins.int
     workflow_type: _builtins.str
     """The family slug of the definition."""
     status: _run_pb2.RunStatus.ValueType
@@ -57,6 +88,10 @@ class ListRunsRequest(_message.Message):
     """The next_page_token of the page before."""
     compensation_status: _run_pb2.CompensationStatus.ValueType
     """Where the unwinding of the run stands."""
+    parent_run_id: _builtins.str
+    """The run whose children are listed, those of every step and every attempt."""
+    root_run_id: _builtins.str
+    """The run at the root of a tree, whose runs at every depth below it are listed."""
     @_builtins.property
     def created_after(self) -> _timestamp_pb2.Timestamp:
         """The time after which the run was created."""
@@ -84,10 +119,12 @@ class ListRunsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         compensation_status: _run_pb2.CompensationStatus.ValueType = ...,
+        parent_run_id: _builtins.str = ...,
+        root_run_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "active_only", b"active_only", "compensation_status", b"compensation_status", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "active_only", b"active_only", "compensation_status", b"compensation_status", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "parent_run_id", b"parent_run_id", "root_run_id", b"root_run_id", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_errors: _TypeAlias = _typing.Literal["has_errors"]  # noqa: Y015
     _WhichOneofArgType__has_errors: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors"]  # noqa: Y015
@@ -138,22 +175,26 @@ class GetRunRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
     FOLLOW_SUCCESSORS_FIELD_NUMBER: _builtins.int
+    INCLUDE_TREE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
     follow_successors: _builtins.bool
     """Whether the last run of its chain of successors is read instead, where the run was continued as new."""
+    include_tree: _builtins.bool
+    """Whether the tree of runs below the run is read too, at most 500 of them."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
         follow_successors: _builtins.bool = ...,
+        include_tree: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow_successors", b"follow_successors", "payload_format", b"payload_format", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow_successors", b"follow_successors", "include_tree", b"include_tree", "payload_format", b"payload_format", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -191,7 +232,7 @@ Global___GetRunResponse: _TypeAlias = GetRunResponse  # noqa: Y015
 
 @_typing.final
 class ListRunStepsRequest(_message.Message):
-    """ListRunStepsRequest filters and pages the nodes of a run."""
+    """ListRunStepsRequest filters and pages the nodes of a run, or the children of one of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -200,16 +241,25 @@ class ListRunStepsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    STEP_REF_FIELD_NUMBER: _builtins.int
+    INDEX_FROM_FIELD_NUMBER: _builtins.int
+    INDEX_TO_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     status: _run_pb2.NodeStatus.ValueType
-    """The status of the node."""
+    """The status of the node, or of the child."""
     page_size: _builtins.int
     """How many nodes a page has, at most 1,000; the default is 50."""
     page_token: _builtins.str
     """The next_page_token of the page before."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    step_ref: _builtins.str
+    """The step that fans out whose children are listed instead of the nodes, those that have not begun among them."""
+    index_from: _builtins.int
+    """Of children, the first index that is listed."""
+    index_to: _builtins.int
+    """Of children, the last index that is listed."""
     def __init__(
         self,
         *,
@@ -218,18 +268,28 @@ class ListRunStepsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        step_ref: _builtins.str = ...,
+        index_from: _builtins.int | None = ...,
+        index_to: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index_from", b"_index_from", "_index_to", b"_index_to", "index_from", b"index_from", "index_to", b"index_to"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "run_id", b"run_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index_from", b"_index_from", "_index_to", b"_index_to", "index_from", b"index_from", "index_to", b"index_to", "page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "run_id", b"run_id", "status", b"status", "step_ref", b"step_ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__index_from: _TypeAlias = _typing.Literal["index_from"]  # noqa: Y015
+    _WhichOneofArgType__index_from: _TypeAlias = _typing.Literal["_index_from", b"_index_from"]  # noqa: Y015
+    _WhichOneofReturnType__index_to: _TypeAlias = _typing.Literal["index_to"]  # noqa: Y015
+    _WhichOneofArgType__index_to: _TypeAlias = _typing.Literal["_index_to", b"_index_to"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index_from) -> _WhichOneofReturnType__index_from | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index_to) -> _WhichOneofReturnType__index_to | None: ...
 
 Global___ListRunStepsRequest: _TypeAlias = ListRunStepsRequest  # noqa: Y015
 
 @_typing.final
 class ListRunStepsResponse(_message.Message):
-    """ListRunStepsResponse is one page of nodes."""
+    """ListRunStepsResponse is one page of nodes, or of children."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -240,7 +300,7 @@ class ListRunStepsResponse(_message.Message):
     """The token of the next page; empty on the last."""
     @_builtins.property
     def data(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.StepState]:
-        """The nodes, in graph order."""
+        """The nodes in graph order, or the children in the order of their indexes."""
 
     @_builtins.property
     def metadata(self) -> _common_pb2.ResponseMetadata:
@@ -270,24 +330,30 @@ class GetRunStepRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     STEP_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     step_id: _builtins.str
     """The step's ref."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    item_index: _builtins.int
+    """Where given, the child of this index is read instead of the node."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         step_id: _builtins.str = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        item_index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_item_index", b"_item_index", "item_index", b"item_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload_format", b"payload_format", "run_id", b"run_id", "step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_index", b"_item_index", "item_index", b"item_index", "payload_format", b"payload_format", "run_id", b"run_id", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__item_index: _TypeAlias = _typing.Literal["item_index"]  # noqa: Y015
+    _WhichOneofArgType__item_index: _TypeAlias = _typing.Literal["_item_index", b"_item_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__item_index) -> _WhichOneofReturnType__item_index | None: ...
 
 Global___GetRunStepRequest: _TypeAlias = GetRunStepRequest  # noqa: Y015
 
@@ -320,6 +386,168 @@ class GetRunStepResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetRunStepResponse: _TypeAlias = GetRunStepResponse  # noqa: Y015
+
+@_typing.final
+class WatchRunRequest(_message.Message):
+    """WatchRunRequest names a run to follow, and where to go on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    MIN_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run's id."""
+    after_seq: _builtins.int
+    """Where given, the seq of the last message that was received: the first message then tells what has changed since, and not the whole state."""
+    follow: _builtins.bool
+    """Whether the run that continues this one is followed too, where it was continued as new."""
+    min_interval_ms: _builtins.int
+    """The least time between two messages about changes, from 20 to 60,000; 0 stands for 100. What happens meanwhile is told together."""
+    heartbeat_ms: _builtins.int
+    """How long nothing is sent before a heartbeat is, from 100 to 60,000; 0 stands for 15,000."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        after_seq: _builtins.int | None = ...,
+        follow: _builtins.bool = ...,
+        min_interval_ms: _builtins.int = ...,
+        heartbeat_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "after_seq", b"after_seq"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq", "after_seq", b"after_seq", "follow", b"follow", "heartbeat_ms", b"heartbeat_ms", "min_interval_ms", b"min_interval_ms", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_seq: _TypeAlias = _typing.Literal["after_seq"]  # noqa: Y015
+    _WhichOneofArgType__after_seq: _TypeAlias = _typing.Literal["_after_seq", b"_after_seq"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_seq) -> _WhichOneofReturnType__after_seq | None: ...
+
+Global___WatchRunRequest: _TypeAlias = WatchRunRequest  # noqa: Y015
+
+@_typing.final
+class WatchRunResponse(_message.Message):
+    """WatchRunResponse is one message about a run that is followed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    CHILDREN_FIELD_NUMBER: _builtins.int
+    CHILDREN_ENDED_FIELD_NUMBER: _builtins.int
+    NODES_TRUNCATED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    kind: Global___WatchKind.ValueType
+    """What the message tells."""
+    run_id: _builtins.str
+    """The run that it is about, which is another one after a run was continued as new."""
+    first_seq: _builtins.int
+    """The first transition that the message tells of; of a state 0."""
+    seq: _builtins.int
+    """The last transition that it tells of: what after_seq takes to go on behind it."""
+    children_ended: _builtins.int
+    """How many children ended: more than are given where there were too many."""
+    nodes_truncated: _builtins.bool
+    """Whether nodes were left out because the message would have grown too large; ListRunSteps gives them."""
+    ended: _builtins.bool
+    """Whether this is the last message about the run."""
+    @_builtins.property
+    def event_time(self) -> _timestamp_pb2.Timestamp:
+        """When that transition was."""
+
+    @_builtins.property
+    def summary(self) -> _run_pb2.RunSummary:
+        """Where the run stands."""
+
+    @_builtins.property
+    def error(self) -> _common_pb2.Fault:
+        """Why the run did not complete."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.StepState]:
+        """The nodes that changed, or all of them, without payloads and as they stand after the last transition; each with the progress of its fan-out."""
+
+    @_builtins.property
+    def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChildEnd]:
+        """The children that ended, in the order in which that was decided, at most 100."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this message belongs to."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___WatchKind.ValueType = ...,
+        run_id: _builtins.str = ...,
+        first_seq: _builtins.int = ...,
+        seq: _builtins.int = ...,
+        event_time: _timestamp_pb2.Timestamp | None = ...,
+        summary: _run_pb2.RunSummary | None = ...,
+        error: _common_pb2.Fault | None = ...,
+        nodes: _abc.Iterable[_run_pb2.StepState] | None = ...,
+        children: _abc.Iterable[Global___ChildEnd] | None = ...,
+        children_ended: _builtins.int = ...,
+        nodes_truncated: _builtins.bool = ...,
+        ended: _builtins.bool = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event_time", b"event_time", "metadata", b"metadata", "summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "children_ended", b"children_ended", "ended", b"ended", "error", b"error", "event_time", b"event_time", "first_seq", b"first_seq", "kind", b"kind", "metadata", b"metadata", "nodes", b"nodes", "nodes_truncated", b"nodes_truncated", "run_id", b"run_id", "seq", b"seq", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRunResponse: _TypeAlias = WatchRunResponse  # noqa: Y015
+
+@_typing.final
+class ChildEnd(_message.Message):
+    """ChildEnd is the end of one child of a fan-out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_REF_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    step_ref: _builtins.str
+    """The step that fans out."""
+    item_index: _builtins.int
+    """The index of the child."""
+    status: _run_pb2.NodeStatus.ValueType
+    """How it ended: succeeded, failed or cancelled."""
+    run_id: _builtins.str
+    """The child run of one that failed; empty where the child is none."""
+    @_builtins.property
+    def error(self) -> _common_pb2.Fault:
+        """Why it failed."""
+
+    def __init__(
+        self,
+        *,
+        step_ref: _builtins.str = ...,
+        item_index: _builtins.int = ...,
+        status: _run_pb2.NodeStatus.ValueType = ...,
+        run_id: _builtins.str = ...,
+        error: _common_pb2.Fault | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "item_index", b"item_index", "run_id", b"run_id", "status", b"status", "step_ref", b"step_ref"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChildEnd: _TypeAlias = ChildEnd  # noqa: Y015
 
 @_typing.final
 class GetRunTimelineRequest(_message.Message):

@@ -55,6 +55,11 @@ class WorkflowServiceStub:
                 request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunStepRequest.SerializeToString,
                 response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunStepResponse.FromString,
                 _registered_method=True)
+        self.WatchRun = channel.unary_stream(
+                '/ductor.workflow.v1.WorkflowService/WatchRun',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.WatchRunRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.WatchRunResponse.FromString,
+                _registered_method=True)
         self.GetRunTimeline = channel.unary_unary(
                 '/ductor.workflow.v1.WorkflowService/GetRunTimeline',
                 request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunTimelineRequest.SerializeToString,
@@ -106,14 +111,21 @@ class WorkflowServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRunSteps(self, request, context):
-        """ListRunSteps lists the nodes of a run in graph order.
+        """ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRunStep(self, request, context):
-        """GetRunStep reads one node of a run with its input and attempts.
+        """GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchRun(self, request, context):
+        """WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,6 +195,11 @@ def add_WorkflowServiceServicer_to_server(servicer, server):
                     servicer.GetRunStep,
                     request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunStepRequest.FromString,
                     response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunStepResponse.SerializeToString,
+            ),
+            'WatchRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRun,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.WatchRunRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.WatchRunResponse.SerializeToString,
             ),
             'GetRunTimeline': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRunTimeline,
@@ -324,6 +341,33 @@ class WorkflowService:
             '/ductor.workflow.v1.WorkflowService/GetRunStep',
             ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunStepRequest.SerializeToString,
             ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.GetRunStepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowService/WatchRun',
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.WatchRunRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__service__pb2.WatchRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

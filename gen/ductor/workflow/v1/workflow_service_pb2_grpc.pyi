@@ -38,9 +38,11 @@ class WorkflowServiceStub:
     GetRun: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunRequest, _workflow_service_pb2.GetRunResponse]
     """GetRun reads a run with input, result, nodes and checkpoints."""
     ListRunSteps: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.ListRunStepsRequest, _workflow_service_pb2.ListRunStepsResponse]
-    """ListRunSteps lists the nodes of a run in graph order."""
+    """ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes."""
     GetRunStep: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunStepRequest, _workflow_service_pb2.GetRunStepResponse]
-    """GetRunStep reads one node of a run with its input and attempts."""
+    """GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts."""
+    WatchRun: _grpc.UnaryStreamMultiCallable[_workflow_service_pb2.WatchRunRequest, _workflow_service_pb2.WatchRunResponse]
+    """WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run."""
     GetRunTimeline: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunTimelineRequest, _workflow_service_pb2.GetRunTimelineResponse]
     """GetRunTimeline lists the events of a run's history, oldest first."""
     ListRunEvents: _grpc.UnaryUnaryMultiCallable[_workflow_service_pb2.ListRunEventsRequest, _workflow_service_pb2.ListRunEventsResponse]
@@ -64,9 +66,11 @@ class WorkflowServiceAsyncStub(WorkflowServiceStub):
     GetRun: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunRequest, _workflow_service_pb2.GetRunResponse]  # type: ignore[assignment]
     """GetRun reads a run with input, result, nodes and checkpoints."""
     ListRunSteps: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.ListRunStepsRequest, _workflow_service_pb2.ListRunStepsResponse]  # type: ignore[assignment]
-    """ListRunSteps lists the nodes of a run in graph order."""
+    """ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes."""
     GetRunStep: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunStepRequest, _workflow_service_pb2.GetRunStepResponse]  # type: ignore[assignment]
-    """GetRunStep reads one node of a run with its input and attempts."""
+    """GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts."""
+    WatchRun: _aio.UnaryStreamMultiCallable[_workflow_service_pb2.WatchRunRequest, _workflow_service_pb2.WatchRunResponse]  # type: ignore[assignment]
+    """WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run."""
     GetRunTimeline: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.GetRunTimelineRequest, _workflow_service_pb2.GetRunTimelineResponse]  # type: ignore[assignment]
     """GetRunTimeline lists the events of a run's history, oldest first."""
     ListRunEvents: _aio.UnaryUnaryMultiCallable[_workflow_service_pb2.ListRunEventsRequest, _workflow_service_pb2.ListRunEventsResponse]  # type: ignore[assignment]
@@ -105,7 +109,7 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workflow_service_pb2.ListRunStepsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_service_pb2.ListRunStepsResponse, _abc.Awaitable[_workflow_service_pb2.ListRunStepsResponse]]:
-        """ListRunSteps lists the nodes of a run in graph order."""
+        """ListRunSteps lists the nodes of a run in graph order, or the children of one that fans out, in the order of their indexes."""
 
     @_abc_1.abstractmethod
     def GetRunStep(
@@ -113,7 +117,15 @@ class WorkflowServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _workflow_service_pb2.GetRunStepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_service_pb2.GetRunStepResponse, _abc.Awaitable[_workflow_service_pb2.GetRunStepResponse]]:
-        """GetRunStep reads one node of a run with its input and attempts."""
+        """GetRunStep reads one node of a run, or one child of a node that fans out, with its input and attempts."""
+
+    @_abc_1.abstractmethod
+    def WatchRun(
+        self,
+        request: _workflow_service_pb2.WatchRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_workflow_service_pb2.WatchRunResponse], _abc.AsyncIterator[_workflow_service_pb2.WatchRunResponse]]:
+        """WatchRun follows a run: first its state, then what changes, until it has ended and owes nothing that is still to run."""
 
     @_abc_1.abstractmethod
     def GetRunTimeline(
