@@ -10,7 +10,8 @@ from ductord.coordinator.cache import compile_manifest
 from ductord.engine.compile import MAX_COMPENSATING_ACTIONS, compile_definition, manifest_hash
 from ductord.engine.export import export_yaml, json_schema, mermaid
 from ductord.model import manifest as manifests
-from ductord.model.definition import MAX_DURATION_MS, MAX_INVERSES
+from ductord.model.authored.compensation import MAX_INVERSES
+from ductord.model.authored.words import MAX_DURATION_MS
 from ductord.model.enums import FailurePolicy
 from ductord.model.schemas import Schema
 from ductord.model.specs import Compensation, InverseSpec, RetryPolicy, Template

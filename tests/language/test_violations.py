@@ -7,7 +7,7 @@ import pytest
 
 from ductord.engine.compile import compile_definition
 from ductord.engine.steps import SUPPORTED
-from ductord.model.definition import MAX_DURATION_MS
+from ductord.model.authored.words import MAX_DURATION_MS
 from ductord.model.enums import StepType
 from tests.language.documents import codes, compiled, definition, edge, step
 

@@ -10,7 +10,7 @@ from ductor.workflow.v1 import definition_pb2 as pb
 from ductor.workflow.v1 import workflow_definition_service_pb2 as api
 from ductord.definition import convert, render, store
 from ductord.definition.transactions import in_transaction
-from ductord.model.definition import FAMILY_SLUG_PATTERN
+from ductord.model.authored.words import FAMILY_SLUG_PATTERN
 from ductord.model.ids import canonical
 from ductord.rpc.errors import field_invalid, refused
 from ductord.rpc.paging import Key, page_of

@@ -10,7 +10,7 @@ import asyncpg
 
 from ductord.definition import store
 from ductord.definition.store import Draft, Family, Version
-from ductord.model.definition import FAMILY_SLUG_PATTERN
+from ductord.model.authored.words import FAMILY_SLUG_PATTERN
 from ductord.model.errors import Refusal
 from ductord.model.ids import canonical
 from ductord.rpc.errors import field_required, refused

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ductord.model.definition import MAX_DURATION_MS
+from ductord.model.authored.words import MAX_DURATION_MS
 
 
 class ActionInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,189 +10,39 @@ behaviour: defaults are resolved in the manifest, and an absent field stays abse
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from ductord.model.enums import (
-    CompletionPolicy,
-    DigestMode,
-    EdgeType,
-    FailPolicy,
-    FailurePolicy,
-    Join,
-    OnError,
-    RaceLosers,
-    Tier,
+from ductord.model.authored.compensation import CompensatingAction, Compensation
+from ductord.model.authored.fans import Dataflow, ForEach, Gather, Scatter, Subworkflow, WorkflowReference
+from ductord.model.authored.waits import (
+    Approval,
+    Digest,
+    EventPattern,
+    EventRequirement,
+    EventSet,
+    HumanLoop,
+    Race,
+    Wait,
 )
+from ductord.model.authored.words import (
+    ACTION_PATTERN,
+    FAMILY_SLUG_PATTERN,
+    MAX_ATTEMPTS,
+    VARIABLE_PATTERN,
+    Cel,
+    Code,
+    DelayMs,
+    Name,
+    Part,
+    StepRef,
+    TimeoutMs,
+)
+from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, Tier
 
 DOCUMENT_TYPE: Final = "workflow_definition"
-STEP_REF_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
-FAMILY_SLUG_PATTERN: Final = r"^[a-z0-9][a-z0-9_-]{0,127}$"
-VARIABLE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$"
-ACTION_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}(:[A-Za-z0-9_.-]{1,128}|(\.[A-Za-z0-9_-]{1,64}){2,4})$"
-CODE_PATTERN: Final = r"^[A-Za-z0-9_.:-]{1,128}$"
-MAX_DURATION_MS: Final = (1 << 31) - 1
-"""24.8 days: what the contract's int32 carries, so that no door can say more than another."""
-MAX_ATTEMPTS: Final = 10_000
-MAX_INVERSES: Final = 20
-"""Actions of one block of a compensation: they run one after the other."""
-MAX_REQUIREMENTS: Final = 100
-"""Of one event set: each is a subscription, and all their events stand in one output."""
-
-StepRef = Annotated[str, Field(pattern=STEP_REF_PATTERN)]
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Code = Annotated[str, Field(pattern=CODE_PATTERN)]
-Cel = Annotated[str, Field(min_length=1, description="A bare CEL expression.")]
-DelayMs = Annotated[int, Field(ge=0, le=MAX_DURATION_MS)]
-TimeoutMs = Annotated[int, Field(ge=1, le=MAX_DURATION_MS)]
-EventName = Annotated[
-    str, Field(min_length=1, max_length=4_096, description="Name of an external event; may hold ${{ CEL }}.")
-]
-Cron = Annotated[str, Field(min_length=1, max_length=256, description="minute hour day-of-month month day-of-week.")]
-Zone = Annotated[str, Field(min_length=1, max_length=64, description="IANA time zone; UTC by default.")]
-Patience = Annotated[TimeoutMs, Field(description="The longest wait.")]
-AfterWait = Annotated[
-    Literal["fail", "skip", "continue"], Field(description="What the time-out does; `fail` by default.")
-]
-AfterApproval = Annotated[
-    Literal["fail", "approve", "skip"], Field(description="What the time-out does; `fail` by default.")
-]
 
 
-class _Part(BaseModel):
-    """Strict: a number is not a string and `1` is not true, whatever the door (YM-01)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class CompensatingAction(_Part):
-    """One inverse or final action of a step (ruling C7)."""
-
-    action: Annotated[str, Field(pattern=ACTION_PATTERN, description="`provider:action`.")]
-    args: Annotated[dict[str, Any], Field(description="JSON; strings may hold ${{ CEL }} over OUTPUT too.")] | None = (
-        None
-    )
-    retry_max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS, description="Counts the first.")] | None = None
-    retry_backoff_ms: Annotated[DelayMs, Field(description="Doubles with each retry.")] | None = None
-    timeout_ms: Annotated[TimeoutMs, Field(description="Of one attempt.")] | None = None
-    queue: Annotated[Name, Field(description="Queue that a worker polls; the step's own by default.")] | None = None
-
-
-CompensatingActions = Annotated[list[CompensatingAction], Field(max_length=MAX_INVERSES)]
-
-
-class Compensation(_Part):
-    """What undoes a step when the run fails or is cancelled, and what always runs last (ruling C7)."""
-
-    on_failure: (
-        Annotated[CompensatingActions, Field(description="Undo the step when the run fails or times out.")] | None
-    ) = None
-    on_cancel: Annotated[CompensatingActions, Field(description="Undo it when the run is cancelled.")] | None = None
-    final: Annotated[
-        Annotated[CompensatingActions, Field(description="Run last, whatever the end of the run.")] | None,
-        Field(alias="finally"),
-    ] = None
-    failure_policy: (
-        Annotated[FailurePolicy, Field(strict=False, description="What a failed action here leads to.")] | None
-    ) = None
-
-
-class EventPattern(_Part):
-    """The external event that a wait step waits for (ruling E3)."""
-
-    event_name: EventName
-    correlation_key: (
-        Annotated[Cel, Field(description="CEL; the key that the event must carry. Without it any.")] | None
-    ) = None
-
-
-class Wait(_Part):
-    """What a `wait` step waits for: exactly one of the first six, `cron` with its `timezone`."""
-
-    duration: (
-        Annotated[str, Field(min_length=1, description="ISO 8601, or as in 500ms, 90s, 2h, 7d; may hold ${{ CEL }}.")]
-        | None
-    ) = None
-    timestamp: Annotated[str, Field(min_length=1, description="RFC 3339; may hold ${{ CEL }}.")] | None = None
-    cron: Annotated[Cron, Field(description="Until its next tick.")] | None = None
-    until_expr: Annotated[Cel, Field(description="CEL; until it is true.")] | None = None
-    event: EventPattern | None = None
-    signal: Annotated[Name, Field(description="Until an interaction with the step is resolved.")] | None = None
-    timezone: Zone | None = None
-    timeout_ms: Patience | None = None
-    on_timeout: AfterWait | None = None
-
-
-class Approval(_Part):
-    """How an `approval` step is decided (ruling E2)."""
-
-    timeout_ms: Patience | None = None
-    on_timeout: AfterApproval | None = None
-    required: Annotated[int, Field(ge=1, le=100, description="How many people must approve.")] | None = None
-    groups: (
-        Annotated[
-            list[Annotated[str, Field(min_length=1, max_length=256)]],
-            Field(max_length=100, description="An approver is in one of them."),
-        ]
-        | None
-    ) = None
-    allow_self: (
-        Annotated[bool, Field(description="Whether the starter of the run may approve; true by default.")] | None
-    ) = None
-
-
-class HumanLoop(_Part):
-    """The case that a `human_loop` step opens (ruling E6)."""
-
-    case_type: Name
-    awaiting_status: Annotated[Name, Field(description="What ends the wait; `resolved` by default.")] | None = None
-    timeout_ms: Patience | None = None
-    on_timeout: AfterWait | None = None
-
-
-class Race(_Part):
-    """A `race` step: the first of its predecessors to succeed wins (ruling G7)."""
-
-    losers: Annotated[RaceLosers, Field(strict=False, description="What becomes of the others.")] | None = None
-
-
-class EventRequirement(_Part):
-    """One event that an event set waits for."""
-
-    name: Name
-    event_name: EventName
-    filter: Annotated[Cel, Field(description="CEL over EVENT; the event counts when it is true.")] | None = None
-
-
-class EventSet(_Part):
-    """The events that an `event_set` step waits for (ruling E4)."""
-
-    correlation_key: Annotated[Cel, Field(description="CEL; the key that the events must carry.")]
-    requirements: Annotated[list[EventRequirement], Field(min_length=1, max_length=MAX_REQUIREMENTS)]
-    completion_policy: Annotated[CompletionPolicy, Field(strict=False)] | None = None
-    quorum: (
-        Annotated[int, Field(ge=1, le=MAX_REQUIREMENTS, description="How many requirements must be met.")] | None
-    ) = None
-    count: Annotated[int, Field(ge=1, le=10_000, description="How many events must come.")] | None = None
-    min: Annotated[int, Field(ge=0, le=10_000, description="How many must have come at the time-out.")] | None = None
-    timeout_ms: Patience | None = None
-    on_timeout: AfterWait | None = None
-
-
-class Digest(_Part):
-    """How a `digest` step collects its arrivals (ruling E5)."""
-
-    digest_key: Annotated[Cel, Field(description="CEL; arrivals of the same value are collected together.")]
-    mode: Annotated[DigestMode, Field(strict=False)] | None = None
-    window_ms: Annotated[TimeoutMs, Field(description="Length of a window.")] | None = None
-    look_back_ms: Annotated[TimeoutMs, Field(description="How far back `backoff` looks.")] | None = None
-    cron: Annotated[Cron, Field(description="When `timed` lets its arrivals go.")] | None = None
-    timezone: Zone | None = None
-    max_events: Annotated[int, Field(ge=1, le=10_000, description="How many end a window early.")] | None = None
-    dedupe_key: Annotated[Cel, Field(description="CEL; an arrival of the same value counts once.")] | None = None
-
-
-class StepDefinition(_Part):
+class StepDefinition(Part):
     """One step: the fields common to all types, those of type `action`, and the object of each other type."""
 
     ref: Annotated[StepRef, Field(description="Unique name of the step; edges and expressions use it.")]
@@ -232,9 +82,14 @@ class StepDefinition(_Part):
     race: Race | None = None
     event_set: EventSet | None = None
     digest: Digest | None = None
+    scatter: Scatter | None = None
+    gather: Gather | None = None
+    for_each: ForEach | None = None
+    dataflow: Dataflow | None = None
+    subworkflow: Subworkflow | None = None
 
 
-class EdgeDefinition(_Part):
+class EdgeDefinition(Part):
     """From one step to another, taken on one outcome of the source."""
 
     source_ref: StepRef
@@ -246,14 +101,14 @@ class EdgeDefinition(_Part):
     default: bool | None = None
 
 
-class CheckpointDefinition(_Part):
+class CheckpointDefinition(Part):
     """A named progress marker over steps."""
 
     name: Name
     step_refs: Annotated[list[StepRef], Field(min_length=1)]
 
 
-class ScheduleDefinition(_Part):
+class ScheduleDefinition(Part):
     """When a schedule trigger fires (rulings T2)."""
 
     cron_expression: Annotated[str, Field(min_length=1, max_length=256)]
@@ -262,7 +117,7 @@ class ScheduleDefinition(_Part):
     overlap_policy: Annotated[str, Field(max_length=64)] | None = None
 
 
-class TriggerDefinition(_Part):
+class TriggerDefinition(Part):
     """How runs start."""
 
     id: Name
@@ -274,7 +129,7 @@ class TriggerDefinition(_Part):
     tier: Annotated[Tier, Field(strict=False)] | None = None
 
 
-class Definition(_Part):
+class Definition(Part):
     """The body of a workflow definition."""
 
     family_slug: Annotated[str, Field(pattern=FAMILY_SLUG_PATTERN, description="Names the family for good.")]
@@ -301,14 +156,26 @@ class Definition(_Part):
     schedule: ScheduleDefinition | None = None
 
 
-class Document(_Part):
+class Document(Part):
     """The envelope that files and the API carry."""
 
     type: Literal["workflow_definition"]
     definition: Definition
 
 
-TYPE_OBJECTS: Final = ("wait", "approval", "human_loop", "race", "event_set", "digest")
+TYPE_OBJECTS: Final = (
+    "wait",
+    "approval",
+    "human_loop",
+    "race",
+    "event_set",
+    "digest",
+    "scatter",
+    "gather",
+    "for_each",
+    "dataflow",
+    "subworkflow",
+)
 """The fields of a step that are named like the type that they belong to."""
 
 PARTS: Final[Mapping[type[BaseModel], Mapping[str, type[BaseModel]]]] = {
@@ -327,10 +194,18 @@ PARTS: Final[Mapping[type[BaseModel], Mapping[str, type[BaseModel]]]] = {
         "race": Race,
         "event_set": EventSet,
         "digest": Digest,
+        "scatter": Scatter,
+        "gather": Gather,
+        "for_each": ForEach,
+        "dataflow": Dataflow,
+        "subworkflow": Subworkflow,
     },
     TriggerDefinition: {"schedule": ScheduleDefinition},
     Compensation: {"on_failure": CompensatingAction, "on_cancel": CompensatingAction, "finally": CompensatingAction},
     Wait: {"event": EventPattern},
     EventSet: {"requirements": EventRequirement},
+    Scatter: {"workflow": WorkflowReference},
+    ForEach: {"workflow": WorkflowReference},
+    Subworkflow: {"workflow": WorkflowReference},
 }
 """The fields of a part that hold parts again, alone or in a list, by the names that they are written with."""

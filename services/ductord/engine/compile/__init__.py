@@ -1,6 +1,6 @@
 """Compile: from a definition's tree to its manifest, or to everything that is wrong with it (rulings L1, L2; spec: Compiled plan).
 
-    limits → features → shape → graph → rules → actions → waits → texts → manifest
+    limits → features → shape → graph → rules → actions → fields → waits → fans → compensations → texts → manifest
 
 Limits are judged alone, since a definition beyond them is not worth more; every later pass adds to one list, so that an author sees all
 faults at once. A pure function of the tree and the action catalog: publish, `validate` offline and the boot loader judge alike.
@@ -14,7 +14,9 @@ import msgspec
 from ductord.engine.compile.arguments import judge_action
 from ductord.engine.compile.assemble import assemble
 from ductord.engine.compile.compensations import MAX_COMPENSATING_ACTIONS, judge_compensations
+from ductord.engine.compile.fans import judge_fans
 from ductord.engine.compile.features import judge_triggers
+from ductord.engine.compile.fields import judge_fields
 from ductord.engine.compile.findings import Findings
 from ductord.engine.compile.network import resolve
 from ductord.engine.compile.rules import judge_rules
@@ -72,7 +74,9 @@ def compile_definition(
     judge_rules(definition, shaped, network, findings)
     for number, step in zip(shaped.numbers["steps"], definition.steps, strict=True):
         judge_action(step, number, actions, findings)
-    judge_waits(tree, network, findings)
+    judge_fields(tree, network, findings)
+    judge_waits(network, findings)
+    judge_fans(shaped, network, actions, findings)
     judge_compensations(definition, shaped.numbers["steps"], actions, findings)
     manifest = assemble(definition, shaped, network, findings)
     written = (

@@ -28,7 +28,8 @@ def judge_action(step: StepDefinition, number: int, actions: ActionCatalog, find
     if step.type != StepType.ACTION:
         for name in ("action", "args"):
             if getattr(step, name) is not None:
-                message = f"`{name}` belongs to steps of type `action`"
+                owner = "; a scatter has its own under `scatter`" if step.type == StepType.SCATTER else ""
+                message = f"`{name}` belongs to steps of type `action`{owner}"
                 findings.add("FIELD_NOT_APPLICABLE", message, (*path, name), on_key=True)
         return
     if step.action is None:

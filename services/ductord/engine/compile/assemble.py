@@ -6,7 +6,7 @@ definition gives the same manifest.
 
 from typing import TypeVar
 
-from ductord.engine.compile import compensations, waitspecs
+from ductord.engine.compile import compensations, fanspecs, waitspecs
 from ductord.engine.compile.findings import Findings, path_of
 from ductord.engine.compile.network import Link, Network
 from ductord.engine.compile.shape import Shaped
@@ -67,6 +67,7 @@ class _Builder:
         self._texts = texts
         kahn = network.order
         self.positions = kahn if not network.cyclic else list(range(len(network.steps)))
+        self._raising = fanspecs.raising(network.steps)
         self._index = {position: index for index, position in enumerate(self.positions)}
         self._edge_index = {link.number: index for index, link in enumerate(network.links)}
 
@@ -86,6 +87,7 @@ class _Builder:
         if written.action is not None:
             action = ActionSpec(action=written.action, args=args or Template())
         specs = waitspecs.compiled(written, path, self._texts, before)
+        fans = fanspecs.compiled(written, path, self._texts, before, self._raising)
         return Step(
             ref=written.ref,
             type=StepType(written.type) if written.type in {kind.value for kind in StepType} else StepType.ACTION,
@@ -111,6 +113,11 @@ class _Builder:
             race=specs.race,
             event_set=specs.event_set,
             digest=specs.digest,
+            scatter=fans.scatter,
+            gather=fans.gather,
+            for_each=fans.for_each,
+            dataflow=fans.dataflow,
+            subworkflow=fans.subworkflow,
         )
 
     def edge(self, link: Link) -> Edge:
@@ -143,6 +150,8 @@ class _Builder:
 
 def _engine_level(definition: Definition, steps: tuple[Step, ...]) -> int:
     """The lowest level of behaviour that runs the definition rightly."""
+    if any(step.type in fanspecs.FANNING for step in steps):
+        return 4
     if any(step.type in waitspecs.WAITING for step in steps):
         return 3
     return 2 if definition.auto_continue or any(step.compensation is not None for step in steps) else 1

@@ -14,7 +14,8 @@ from ductord.engine.expressions import Site
 from ductord.engine.positions import Path
 from ductord.engine.steps import SUPPORTED
 from ductord.model.actions import ActionCatalog
-from ductord.model.definition import CompensatingAction, Compensation, Definition, StepDefinition
+from ductord.model.authored.compensation import CompensatingAction, Compensation
+from ductord.model.definition import Definition, StepDefinition
 from ductord.model.enums import CompensationBlock, FailurePolicy
 from ductord.model.specs import INVERSE_RETRY, INVERSE_TIMEOUT_MS, InverseSpec, RetryPolicy, Template
 from ductord.model.specs import Compensation as Compiled

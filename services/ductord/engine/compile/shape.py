@@ -40,6 +40,7 @@ _PATTERNED: Final = {
     "family_slug": "lower-case letters, digits, - and _, beginning with a letter or digit, at most 128",
     "ref": "letters, digits, _ . and -, beginning with a letter or _, at most 128",
     "action": "`provider:action` or `provider.resource.action`",
+    "wait_for": "`terminal`, or `checkpoint:` and the name of one of the child's",
 }
 _PLACEHOLDER: Final = "unnamed"
 _COMMON: Final = StepDefinition.model_fields.keys() - set(TYPE_OBJECTS)
@@ -146,6 +147,8 @@ def _report(fault: Any, findings: Findings) -> None:
     elif kind in ("greater_than_equal", "less_than_equal"):
         bound = "at least" if "ge" in context else "at most"
         findings.add("OUT_OF_RANGE", f"`{_field(loc)}` must be {bound} {context.get('ge', context.get('le')):,}", loc)
+    elif kind.isupper():  # a validator of the model's own names the code itself
+        findings.add(kind, fault["msg"], loc)
     elif kind in ("string_too_long", "string_too_short", "too_long", "too_short"):
         findings.add("INVALID_LENGTH", f"`{_field(loc)}` {_length_rule(context)}", loc)
     else:

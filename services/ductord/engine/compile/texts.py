@@ -15,6 +15,9 @@ from ductord.model.specs import Expression, Template
 Reachable = Callable[[], frozenset[str]]
 """The refs that a place may read; asked for only where STEPS is read."""
 
+UNSOUND: Final = Expression(source="false")
+"""In the place of an expression that has a fault: what it stands in is never published."""
+
 _EMPTY: Final[frozenset[str]] = frozenset()
 
 
@@ -110,6 +113,26 @@ class Texts:
 
     def _report(self, fault: Fault, path: Path, text: str, offset: int) -> None:
         self._findings.add_inside(fault.code, fault.message, path, text, offset + fault.offset, warning=fault.warning)
+
+
+class Reader:
+    """Reads the texts of one step, which may read its ancestors: `before`."""
+
+    def __init__(self, texts: Texts, before: Reachable) -> None:
+        self._texts = texts
+        self._before = before
+
+    def template(self, tree: Any, path: Path, site: Site = Site.GRAPH) -> Template | None:
+        """None also for a tree that was not written."""
+        return None if tree is None else self._texts.template(tree, path, self._before, site)
+
+    def value(self, source: str | None, path: Path, site: Site = Site.GRAPH) -> Expression | None:
+        """A bare expression of any type."""
+        return self._texts.value(source, path, self._before, site)
+
+    def condition(self, source: str | None, path: Path, site: Site = Site.GRAPH) -> Expression | None:
+        """A bare condition."""
+        return self._texts.condition(source, path, self._before, site)
 
 
 def _has_template_key(tree: Any) -> bool:

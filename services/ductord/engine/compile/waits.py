@@ -1,11 +1,10 @@
-"""Steps that wait, judged: each type's own fields, and what stands together with it (rulings E2 to E6, G7, A3).
+"""Steps that wait, judged: what stands together in a type's own object, and around such a step (rulings E2 to E6, G7, A3).
 
-Judges words and what can be known before a run; a duration or a time with `${{ }}` in it is judged when the step begins. A field that would have no
-effect on a step is refused, not ignored.
+Judges words and what can be known before a run; a duration or a time with `${{ }}` in it is judged when the step begins.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 
@@ -15,38 +14,12 @@ from ductord.engine.compile.network import Network
 from ductord.engine.positions import Path
 from ductord.engine.steps import SUPPORTED
 from ductord.engine.suggest import suggestion
-from ductord.model.definition import TYPE_OBJECTS, Digest, EventSet, StepDefinition, Wait
+from ductord.model.authored.waits import Digest, EventSet, Wait
 from ductord.model.enums import CompletionPolicy, DigestMode, StepType
 from ductord.model.jsonvalue import MAX_KEY_BYTES
 
 WAITS_FOR: Final = ("duration", "timestamp", "cron", "until_expr", "event", "signal")
 """Exactly one of these says what a wait step waits for."""
-
-_OF_ATTEMPTS: Final = (
-    "retry_max_attempts",
-    "retry_backoff_ms",
-    "retry_backoff_coefficient",
-    "retry_max_backoff_ms",
-    "retry_jitter",
-    "retry_on",
-    "non_retryable",
-    "timeout_ms",
-    "total_timeout_ms",
-    "queue_timeout_ms",
-    "heartbeat_timeout_ms",
-    "max_lost",
-    "queue",
-    "compensation",
-)
-"""What is about the attempts of workers, of which a step that waits has none."""
-
-MUST_SAY: Final = {
-    StepType.WAIT: "what it waits for",
-    StepType.HUMAN_LOOP: "its `case_type`",
-    StepType.EVENT_SET: "its `correlation_key` and `requirements`",
-    StepType.DIGEST: "its `digest_key`",
-}
-"""The types whose object cannot be left out, and what it says at least."""
 
 _NUMBER_OF: Final = {
     CompletionPolicy.QUORUM: "quorum",
@@ -60,14 +33,12 @@ _OF_MODE: Final[Mapping[DigestMode, tuple[str, ...]]] = {
 }
 
 
-def judge_waits(tree: Mapping[str, Any], network: Network, findings: Findings) -> None:
-    """Report every breach by a step of a type that this release can run. `tree`: the definition as written, which still holds what had a fault."""
+def judge_waits(network: Network, findings: Findings) -> None:
+    """Report every breach by a step of a type that this release can run."""
     for position, step in enumerate(network.steps):
         if step.type not in SUPPORTED:
             continue
-        number = network.numbers[position]
-        path: Path = ("steps", number)
-        _judge_fields(step, _written(tree, number), path, findings)
+        path: Path = ("steps", network.numbers[position])
         if step.wait is not None and step.type == StepType.WAIT:
             _judge_wait(step.wait, (*path, "wait"), findings)
         if step.event_set is not None and step.type == StepType.EVENT_SET:
@@ -80,23 +51,6 @@ def judge_waits(tree: Mapping[str, Any], network: Network, findings: Findings) -
             _judge_race(network, position, path, findings)
         for name in ("wait", "approval", "human_loop", "event_set"):
             _warn_of_time(getattr(step, name) if step.type == name else None, (*path, name), findings)
-
-
-def _judge_fields(step: StepDefinition, written: Mapping[str, Any], path: Path, findings: Findings) -> None:
-    for name in TYPE_OBJECTS:
-        if getattr(step, name) is not None and name != step.type:
-            message = f"`{name}` belongs to steps of type `{name}`; step `{step.ref}` is of type `{step.type}`"
-            findings.add("FIELD_NOT_APPLICABLE", message, (*path, name), on_key=True)
-    if step.type == StepType.ACTION:
-        return
-    for name in _OF_ATTEMPTS:
-        if getattr(step, name) is not None:
-            hint = f"; its own time-out stands under `{step.type}`" if name == "timeout_ms" else ""
-            message = f"`{name}` belongs to steps of type `action`{hint}"
-            findings.add("FIELD_NOT_APPLICABLE", message, (*path, name), on_key=True)
-    if step.type in MUST_SAY and written.get(step.type) is None:
-        message = f"`{step.type}` is missing: a step of this type says {MUST_SAY[StepType(step.type)]}"
-        findings.add("MISSING_FIELD", message, (*path, step.type))
 
 
 def _judge_wait(wait: Wait, path: Path, findings: Findings) -> None:
@@ -209,9 +163,3 @@ def _warn_of_time(part: BaseModel | None, path: Path, findings: Findings) -> Non
     if part is not None and getattr(part, "on_timeout", None) is not None and getattr(part, "timeout_ms", None) is None:
         message = "`on_timeout` has no effect without `timeout_ms`"
         findings.add("TIMEOUT_UNUSED", message, (*path, "on_timeout"), warning=True, on_key=True)
-
-
-def _written(tree: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    """The step as its author wrote it."""
-    steps: list[Mapping[str, Any]] = tree["steps"]
-    return steps[number]

@@ -5,17 +5,17 @@ from typing import Final
 
 import msgspec
 
-from ductord.engine.compile.texts import Reachable, Texts
+from ductord.engine.compile.texts import UNSOUND, Reachable, Reader, Texts
 from ductord.engine.expressions import Site
 from ductord.engine.positions import Path
-from ductord.model.definition import Approval, Digest, EventSet, HumanLoop, Race, StepDefinition, Wait
+from ductord.model.authored.waits import Approval, Digest, EventSet, HumanLoop, Race, Wait
+from ductord.model.definition import StepDefinition
 from ductord.model.enums import CompletionPolicy, DigestMode, OnTimeout, RaceLosers, StepType
 from ductord.model.specs import (
     ApprovalSpec,
     DigestSpec,
     EventPattern,
     EventSetSpec,
-    Expression,
     HumanLoopSpec,
     RaceSpec,
     Requirement,
@@ -27,9 +27,6 @@ WAITING: Final = frozenset(
     {StepType.WAIT, StepType.APPROVAL, StepType.HUMAN_LOOP, StepType.RACE, StepType.EVENT_SET, StepType.DIGEST}
 )
 """The types that the third level of behaviour brought."""
-
-_UNSOUND: Final = Expression(source="false")
-"""In the place of an expression that has a fault: what it stands in is never published."""
 
 
 class Specs(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +42,7 @@ class Specs(msgspec.Struct, frozen=True, kw_only=True):
 
 def compiled(written: StepDefinition, path: Path, texts: Texts, before: Reachable) -> Specs:
     """The manifest's form of what a step says about its own type. `before`: the refs of its ancestors."""
-    reader = _Reader(texts, before)
+    reader = Reader(texts, before)
     match written.type:
         case StepType.WAIT if written.wait is not None:
             return Specs(wait=_wait(written.wait, (*path, "wait"), reader))
@@ -62,24 +59,7 @@ def compiled(written: StepDefinition, path: Path, texts: Texts, before: Reachabl
     return Specs()
 
 
-class _Reader:
-    """Reads the texts of one step."""
-
-    def __init__(self, texts: Texts, before: Reachable) -> None:
-        self._texts = texts
-        self._before = before
-
-    def template(self, text: str | None, path: Path) -> Template | None:
-        return None if text is None else self._texts.template(text, path, self._before)
-
-    def value(self, source: str | None, path: Path) -> Expression | None:
-        return self._texts.value(source, path, self._before)
-
-    def condition(self, source: str | None, path: Path, site: Site = Site.GRAPH) -> Expression | None:
-        return self._texts.condition(source, path, self._before, site)
-
-
-def _wait(written: Wait, path: Path, read: _Reader) -> WaitSpec:
+def _wait(written: Wait, path: Path, read: Reader) -> WaitSpec:
     event = written.event
     pattern = None
     if event is not None:
@@ -120,7 +100,7 @@ def _human_loop(written: HumanLoop) -> HumanLoopSpec:
     )
 
 
-def _event_set(written: EventSet, path: Path, read: _Reader) -> EventSetSpec:
+def _event_set(written: EventSet, path: Path, read: Reader) -> EventSetSpec:
     requirements = []
     for number, requirement in enumerate(written.requirements):
         here = (*path, "requirements", number)
@@ -132,7 +112,7 @@ def _event_set(written: EventSet, path: Path, read: _Reader) -> EventSetSpec:
             )
         )
     return EventSetSpec(
-        correlation_key=read.value(written.correlation_key, (*path, "correlation_key")) or _UNSOUND,
+        correlation_key=read.value(written.correlation_key, (*path, "correlation_key")) or UNSOUND,
         requirements=tuple(requirements),
         completion_policy=written.completion_policy or CompletionPolicy.ALL_REQUIRED,
         quorum=written.quorum or 0,
@@ -143,9 +123,9 @@ def _event_set(written: EventSet, path: Path, read: _Reader) -> EventSetSpec:
     )
 
 
-def _digest(written: Digest, path: Path, read: _Reader) -> DigestSpec:
+def _digest(written: Digest, path: Path, read: Reader) -> DigestSpec:
     return DigestSpec(
-        digest_key=read.value(written.digest_key, (*path, "digest_key")) or _UNSOUND,
+        digest_key=read.value(written.digest_key, (*path, "digest_key")) or UNSOUND,
         mode=written.mode or DigestMode.REGULAR,
         window_ms=written.window_ms or 0,
         look_back_ms=written.look_back_ms or 0,

@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from ductord.engine.compile.features import LATER
-from ductord.engine.compile.waits import MUST_SAY, WAITS_FOR
+from ductord.engine.compile.fields import MUST_SAY
+from ductord.engine.compile.waits import WAITS_FOR
 from ductord.engine.steps import SUPPORTED
 from ductord.model.actions import BUILT_IN
 from ductord.model.definition import TYPE_OBJECTS, Document
