@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from ductord.model.control import Control
-from ductord.model.enums import OperationStatus, Outcome, TaskKind
+from ductord.model.enums import CheckpointStatus, OperationStatus, Outcome, RunStatus, TaskKind
 from ductord.model.events import Event
+from ductord.model.fan import Item, Workflow
 from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import Receipt, Signal
 from ductord.model.manifest import Manifest
@@ -45,7 +46,8 @@ class TransitionLine(_Line, frozen=True, kw_only=True, tag="transition"):
 
 class AttemptLine(_Line, frozen=True, kw_only=True, tag="attempt"):
     """One attempt row, as far as a tick is told of it. `outcome` None: nobody has reported. `output`: of a success, and `reference` to it. `start_time`: when a
-    worker took it. `late_time`, `late_output`: of a success that came when the attempt had been judged otherwise."""
+    worker took it. `late_time`, `late_output`: of a success that came when the attempt had been judged otherwise. `item`: what an inline child had behind it
+    when the attempt was made; None: nothing."""
 
     step_ref: str
     attempt: int
@@ -63,6 +65,7 @@ class AttemptLine(_Line, frozen=True, kw_only=True, tag="attempt"):
     late_time: datetime | None = None
     late_output: Any = None
     late_reference: OutputRef | None = None
+    item: Item | None = None
 
 
 class ControlLine(_Line, frozen=True, kw_only=True, tag="control"):
@@ -90,6 +93,31 @@ class ReceiptLine(_Line, frozen=True, kw_only=True, tag="receipt"):
     seq: int = 0
 
 
+class ChildLine(_Line, frozen=True, kw_only=True, tag="child"):
+    """What became of a child run: its end by `status`, or the checkpoint that was waited for. `attempt`: of the node, whose child it is. `run_id`: the child as
+    it is now. `output`: of one that has completed, of so many bytes as a gather counts. What a step begins to wait for again has a line of its own."""
+
+    step_ref: str
+    attempt: int
+    item_index: int
+    run_id: str
+    time: datetime
+    status: RunStatus | None = None
+    checkpoint: CheckpointStatus | None = None
+    fault: Fault | None = None
+    output: Any = None
+    size: int = 0
+
+
+class WorkflowLine(_Line, frozen=True, kw_only=True, tag="workflow"):
+    """A version that children of the run were to run, or would have been: pinned, or the newest of its family at some time of the run's life."""
+
+    family_slug: str
+    workflow: Workflow
+    create_time: datetime
+    archive_time: datetime | None = None
+
+
 class SourceLine(_Line, frozen=True, kw_only=True, tag="source_output"):
     """An output of another run, which an inverse of this one read."""
 
@@ -100,7 +128,17 @@ class SourceLine(_Line, frozen=True, kw_only=True, tag="source_output"):
     output: Any = None
 
 
-Line = RunLine | TransitionLine | AttemptLine | ControlLine | SignalLine | ReceiptLine | SourceLine
+Line = (
+    RunLine
+    | TransitionLine
+    | AttemptLine
+    | ControlLine
+    | SignalLine
+    | ReceiptLine
+    | ChildLine
+    | WorkflowLine
+    | SourceLine
+)
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +151,8 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[ControlLine, ...] = ()
     signals: tuple[SignalLine, ...] = ()
     receipts: tuple[ReceiptLine, ...] = ()
+    children: tuple[ChildLine, ...] = ()
+    workflows: tuple[WorkflowLine, ...] = ()
     sources: tuple[SourceLine, ...] = ()
 
 
@@ -134,6 +174,8 @@ def encode(recording: Recording) -> str:
         *recording.controls,
         *recording.signals,
         *recording.receipts,
+        *recording.children,
+        *recording.workflows,
         *recording.sources,
     )
     return "".join(map(encode_line, lines))
@@ -160,6 +202,8 @@ def decode(text: str | bytes) -> Recording:
         controls=tuple(sorted(controls, key=lambda line: line.control.create_time)),
         signals=tuple(sorted((line for line in lines if isinstance(line, SignalLine)), key=_said)),
         receipts=tuple(sorted((line for line in lines if isinstance(line, ReceiptLine)), key=_received)),
+        children=tuple(line for line in lines if isinstance(line, ChildLine)),
+        workflows=tuple(line for line in lines if isinstance(line, WorkflowLine)),
         sources=tuple(line for line in lines if isinstance(line, SourceLine)),
     )
 

@@ -1,0 +1,261 @@
+"""What a transition was told of children, read off what came of it and of the transitions before: which reports and ends it judged, and what it asked for
+beside its inbox (`model.needs`).
+
+For replay. Events name the children that they are about, decisions made before say which items there were and what had been given to an attempt, rows hold
+outputs; so a recording has lines for nothing else but the ends of child runs and the versions that they ran.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from ductord.engine.graph import graph_of
+from ductord.model.effects import Effect, QueueTask
+from ductord.model.enums import RunStatus, TaskKind
+from ductord.model.events import AttemptCreated, Event, NodeEnded
+from ductord.model.fan import Gathered, GatheredChild, Item, ItemRow, Kin, Workflow
+from ductord.model.fan_effects import RecordItems
+from ductord.model.fan_events import (
+    ChildFailed,
+    ChildrenBegun,
+    ChildrenCancelled,
+    ChildrenDropped,
+    ChildrenSucceeded,
+    FanExpanded,
+    FanResumed,
+)
+from ductord.model.inbox import ChildFact
+from ductord.model.manifest import Manifest
+from ductord.model.needs import APART, GatheredNeed, ItemsNeed, KinNeed, Need, PageNeed, WorkflowNeed
+from ductord.model.recording import AttemptLine, ChildLine, Recording, TransitionLine
+from ductord.model.run import Run
+
+_PROBLEMS: Final = {
+    "child_workflow_unknown": "unknown_family",
+    "child_version_unknown": "unknown_version",
+    "child_version_archived": "archived",
+}
+
+_Key = tuple[str, TaskKind, int, int]
+
+
+class _Children:
+    """The children of one node. `begun`: the number under which each has begun last, of a task its attempt, of a run the node's. `ended`: what became of
+    those that have ended: the attempt with the output (0: a run), a failure, or None: cancelled."""
+
+    def __init__(self) -> None:
+        self.attempt = 0
+        self.begun: dict[int, int] = {}
+        self.ended: dict[int, ChildFailed | int | None] = {}
+
+    def copy(self) -> "_Children":
+        made = _Children()
+        made.attempt, made.begun, made.ended = self.attempt, dict(self.begun), dict(self.ended)
+        return made
+
+    def follow(self, event: Event) -> None:
+        match event:
+            case FanExpanded(attempt=attempt):
+                self.attempt, self.begun, self.ended = attempt, {}, {}
+            case FanResumed(attempt=attempt, again=again):
+                self.attempt = attempt
+                for index in _indexes(again):
+                    self.ended.pop(index, None)
+            case ChildrenBegun(first=first, count=count, attempt=attempt):
+                for index in range(first, first + count):
+                    self.begun[index] = attempt or self.attempt
+                    self.ended.pop(index, None)
+            case AttemptCreated(item_index=index, attempt=attempt):
+                self.begun[index] = attempt
+            case ChildrenSucceeded(children=children):
+                self.ended.update(children)
+            case ChildrenCancelled(children=children):
+                self.ended.update((index, None) for index, _ in children)
+            case ChildFailed(item_index=index):
+                self.ended[index] = event
+            case ChildrenDropped():
+                self.ended.update((index, None) for index in self.begun.keys() - self.ended.keys())
+            case _:
+                pass
+
+
+class Fans:
+    """The fan-outs of a run that is being replayed."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._manifest: Manifest = recording.run.manifest
+        self._index = graph_of(self._manifest).index
+        self._attempts: dict[_Key, AttemptLine] = {
+            (a.step_ref, a.kind, a.item_index, a.attempt): a for a in recording.attempts
+        }
+        self._ends: dict[tuple[str, int, int], ChildLine] = {
+            (c.step_ref, c.attempt, c.item_index): c for c in recording.children
+        }
+        self._workflows = recording.workflows
+        self._steps: dict[str, _Children] = {}
+        self._items: dict[_Key, Item] = {}
+        self._pages: dict[tuple[str, int], tuple[str, ...]] = {}
+
+    def follow(self, events: Sequence[Event], effects: Sequence[Effect] = ()) -> None:
+        """Take over what a transition did. Without `effects` it is one that another run has decided (C5)."""
+        for event in events:
+            if isinstance(event, FanExpanded):
+                self._steps[event.step_ref] = _Children()
+            self._of(event).follow(event)
+        for effect in effects:
+            if isinstance(effect, RecordItems):
+                self._pages[effect.step_ref, effect.attempt] = effect.pages
+            elif isinstance(effect, QueueTask) and effect.item is not None:
+                self._items[effect.step_ref, effect.kind, effect.item_index, effect.attempt] = effect.item
+
+    def _of(self, event: Event) -> _Children:
+        return self._steps.get(getattr(event, "step_ref", "")) or _Children()
+
+    def ends(self, line: TransitionLine, run: Run) -> Iterator[ChildFact]:
+        """What the transition was told of child runs: of those that its events name. `run`: before it."""
+        for event in line.events:
+            indexes: list[int] = []
+            match event:
+                case ChildrenSucceeded(children=children) | ChildrenCancelled(children=children):
+                    indexes = [index for index, attempt in children if not attempt]
+                case ChildFailed(attempt=0, item_index=index):
+                    indexes = [index]
+                case _:
+                    continue
+            attempt = run.nodes[self._index[event.step_ref]].attempt
+            for index in indexes:
+                end = self._ends.get((event.step_ref, attempt, index))
+                if end is not None and end.time <= line.at:
+                    yield _fact(end)
+
+    def give(self, need: Need, line: TransitionLine, run: Run | None) -> Any:
+        """The value of a need, as it was in this transition. Raises `KeyError` for what the recording does not tell. `run`: before the transition."""
+        match need:
+            case WorkflowNeed():
+                return self._workflow(need, line)
+            case PageNeed():
+                return msgspec.json.decode(self._pages[need.step_ref, need.attempt][need.number])
+            case ItemsNeed():
+                return tuple(self._rows(need, line.at))
+            case KinNeed():
+                return tuple(self._kin(need, line, run))
+            case GatheredNeed():
+                return self._gathered(need, line)
+            case _:
+                assert need == APART
+                return True
+
+    def _rows(self, need: ItemsNeed, at: datetime) -> Iterator[ItemRow]:
+        children = self._steps[need.step_ref]
+        for index, attempt in sorted(children.begun.items()):
+            if isinstance(children.ended.get(index), int) or index >= need.expected:
+                continue
+            key = (need.step_ref, TaskKind.ITEM, index, attempt)
+            row = self._attempts.get(key)
+            taken = row.start_time if row is not None else None
+            yield ItemRow(
+                item_index=index,
+                attempt=attempt,
+                item=self._items.get(key) or Item(logical=attempt),
+                open=index not in children.ended,
+                started=taken is not None and taken <= at,
+            )
+
+    def _kin(self, need: KinNeed, line: TransitionLine, run: Run | None) -> Iterator[Kin]:
+        """A child that the node did not begin anew had completed; one that it takes up under the id that it had before was open, or could be redriven. Of
+        others it makes no difference to the events whether there is one."""
+        fan = run.nodes[self._index[need.step_ref]].fan if run is not None else None
+        if fan is None:
+            return
+        again, resumed = set(_indexes(fan.again)), False
+        for event in line.events:
+            if isinstance(event, FanResumed) and event.step_ref == need.step_ref:
+                again, resumed = set(_indexes(event.again)), True
+        children = self._steps[need.step_ref]
+        for index in range(fan.next):
+            if index in again:
+                taken_up = fan.child_run_id and self._takes_up(line, need.step_ref, fan.child_run_id)
+                if taken_up and index == fan.next - 1:
+                    yield Kin(item_index=index, run_id=fan.child_run_id, status=RunStatus.FAILED, redrivable=True)
+            elif resumed or isinstance(children.ended.get(index), int):
+                end = self._ends.get((need.step_ref, children.begun.get(index, 0), index))
+                yield Kin(item_index=index, run_id=end.run_id if end is not None else "", status=RunStatus.COMPLETED)
+
+    def _takes_up(self, line: TransitionLine, ref: str, run_id: str) -> bool:
+        return any(isinstance(e, ChildrenBegun) and e.step_ref == ref and e.run_id == run_id for e in line.events)
+
+    def _gathered(self, need: GatheredNeed, line: TransitionLine) -> Gathered:
+        known = self._steps[need.step_ref].copy()
+        for event in line.events:
+            if getattr(event, "step_ref", "") == need.step_ref:
+                known.follow(event)
+        size = 0
+        children: list[GatheredChild] = []
+        for index, end in sorted(known.ended.items()):
+            if isinstance(end, ChildFailed):
+                status = end.status.value if end.status is not None else ""
+                children.append(GatheredChild(item_index=index, fault=end.fault, run_id=end.run_id, status=status))
+            elif end is not None:
+                bytes_, child = self._success(need, index, end or known.begun[index])
+                size += bytes_
+                children.append(child)
+        return Gathered(size=size, children=tuple(children) if size <= need.max_bytes else ())
+
+    def _success(self, need: GatheredNeed, index: int, attempt: int) -> tuple[int, GatheredChild]:
+        if not need.runs:
+            row = self._attempts[need.step_ref, TaskKind.ITEM, index, attempt]
+            size = row.reference.size if row.reference is not None else 0
+            return size, GatheredChild(item_index=index, output=row.output)
+        end = self._ends[need.step_ref, attempt, index]
+        status = end.status.value if end.status is not None else ""
+        return end.size, GatheredChild(item_index=index, output=end.output, run_id=end.run_id, status=status)
+
+    def _workflow(self, need: WorkflowNeed, line: TransitionLine) -> Workflow:
+        """The version that the children got, where the transition says so; else the one that there was then."""
+        known = [w for w in self._workflows if w.family_slug == need.family_slug]
+        for event in line.events:
+            if isinstance(event, FanExpanded) and self._runs(event.step_ref, need):
+                same = (w.workflow for w in known if w.workflow.version_id == event.version_id)
+                return next(same, None) or Workflow(
+                    definition_id=event.definition_id,
+                    version_id=event.version_id,
+                    version=event.version,
+                    tier=event.tier,
+                )
+        for event in line.events:
+            if isinstance(event, NodeEnded | ChildFailed) and event.fault is not None:
+                problem = _PROBLEMS.get(event.fault.code)
+                if problem is not None and self._runs(event.step_ref, need):
+                    return Workflow(problem=problem)
+        there = [w for w in known if w.create_time <= line.at and need.version in (0, w.workflow.version)]
+        if not there:
+            return Workflow(problem="unknown_version" if known else "unknown_family")
+        newest = max(there, key=lambda w: w.workflow.version)
+        archived = newest.archive_time is not None and newest.archive_time <= line.at
+        return Workflow(problem="archived") if archived else newest.workflow
+
+    def _runs(self, step_ref: str, need: WorkflowNeed) -> bool:
+        step = self._manifest.steps[self._index[step_ref]]
+        specs = (step.scatter, step.for_each, step.subworkflow)
+        workflow = next((spec.workflow for spec in specs if spec is not None), None)
+        return workflow is not None and (workflow.family_slug, workflow.version) == (need.family_slug, need.version)
+
+
+def _indexes(ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
+    for first, count in ranges:
+        yield from range(first, first + count)
+
+
+def _fact(end: ChildLine) -> ChildFact:
+    return ChildFact(
+        step_ref=end.step_ref,
+        attempt=end.attempt,
+        item_index=end.item_index,
+        run_id=end.run_id,
+        time=end.time,
+        status=end.status,
+        checkpoint=end.checkpoint,
+        fault=end.fault,
+    )
