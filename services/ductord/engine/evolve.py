@@ -118,7 +118,7 @@ class Working:
                 self._edges_resolved(event)
             case NodeCancelRequested():
                 index, node = self._node(event.step_ref)
-                node_may(event.step_ref, node.status, NodeCancelRequested, NodeStatus.RUNNING)
+                node_may(event.step_ref, node.status, NodeCancelRequested, node.status)
                 self.nodes[index] = replace(node, cancelling=True)
             case NodePaused() | NodeResumed() | NodePolicyChanged():
                 self._node_adjusted(event)

@@ -56,6 +56,11 @@ def fail(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) 
     _fail(tick, index, routing.FAILURE, fault, output, go_on=go_on)
 
 
+def complete_with_error(tick: Tick, index: int, fault: Fault) -> None:
+    """The node comes to an error that halts nothing, whatever its on_error: a subworkflow that says so of its time-out."""
+    _fail(tick, index, routing.FAILURE, fault, None, go_on=True)
+
+
 def reject(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) -> None:
     """The approval was rejected (E2): `completed_with_error`, whatever its on_error, if a rejection or an error has somewhere to go; else a failure like any
     other."""

@@ -18,6 +18,11 @@ WAIT_TIMEOUT = "wait_timeout"
 EVENT_SET_FULL = "event_set_full"
 APPROVAL_REJECTED = "approval_rejected"
 APPROVAL_TIMEOUT = "approval_timeout"
+CHILD_FAILED = "child_failed"
+CHILD_TIMEOUT = "child_timeout"
+CHILD_INPUT_INVALID = "child_input_invalid"
+CHECKPOINT_UNREACHABLE = "checkpoint_unreachable"
+DEPTH_LIMIT_EXCEEDED = "depth_limit_exceeded"
 
 _BY_OUTCOME = {
     Outcome.FAILED: Fault(code="UNKNOWN", message="the worker gave no reason"),
@@ -25,6 +30,14 @@ _BY_OUTCOME = {
     Outcome.HEARTBEAT_TIMED_OUT: Fault(code="heartbeat_timeout", message="no heartbeat within heartbeat_timeout_ms"),
     Outcome.QUEUE_TIMED_OUT: Fault(code="queue_timeout", message="no worker took the attempt within queue_timeout_ms"),
 }
+
+
+class NodeFault(Exception):
+    """A node cannot begin, and why: what `prepare` raises where it is not an expression that fails."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code)
+        self.fault = Fault(code=code, message=storable_text(message))
 
 
 def of_outcome(outcome: Outcome) -> Fault | None:

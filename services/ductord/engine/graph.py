@@ -17,8 +17,8 @@ class Graph:
 
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
-    and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children. `looks`: the steps that look
-    at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
+    and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children, `parents`: those whose children are
+    runs. `looks`: the steps that look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
     """
 
     __slots__ = (
@@ -30,6 +30,7 @@ class Graph:
         "leaves",
         "looks",
         "only_for",
+        "parents",
         "racers",
         "start_reads",
         "targets",
@@ -47,6 +48,7 @@ class Graph:
         self.start_reads = tuple(_start_reads(step) for step in manifest.steps)
         self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
         self.fans = tuple(i for i, step in enumerate(manifest.steps) if step.type in _WITH_CHILDREN)
+        self.parents = tuple(i for i in self.fans if _bears_runs(manifest.steps[i]))
         self.looks = tuple(i for i, step in enumerate(manifest.steps) if step.wait is not None)
         self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)
         races = [i for i, step in enumerate(manifest.steps) if step.type is StepType.RACE]
@@ -85,6 +87,10 @@ def graph_of(manifest: Manifest) -> Graph:
 _memo: dict[int, Graph] = {}
 
 _WITH_CHILDREN = frozenset({StepType.SCATTER, StepType.FOR_EACH, StepType.SUBWORKFLOW})
+
+
+def _bears_runs(step: Step) -> bool:
+    return step.scatter is None or step.scatter.workflow is not None
 
 
 def _start_reads(step: Step) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ def begin(tick: Tick, index: int) -> None:
         exits.fail(tick, index, faults.of_expression(error))
     except PayloadInvalid as error:
         exits.fail(tick, index, faults.of_payload(error))
+    except faults.NodeFault as error:
+        exits.fail(tick, index, error.fault)
 
 
 def _arrive(tick: Tick, index: int) -> None:

@@ -109,6 +109,11 @@ def _retries_go_on(tick: Tick, index: int) -> bool:
     """Whether a node may still retry. Under `drain` what was in flight at the stop may not (G5), the cleanup behind a `done` edge may."""
     if tick.work.run.stop is None or tick.manifest.fail_policy is not FailPolicy.DRAIN:
         return True
+    return cleans_up(tick, index)
+
+
+def cleans_up(tick: Tick, index: int) -> bool:
+    """Whether the step is behind a `done` edge of one that failed: what a stop spares (G4)."""
     edges = tick.manifest.edges
     cleanup = [
         edges[e].target

@@ -116,7 +116,7 @@ def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool, grace_ms: int |
     """Stop: skip what has not begun, except `kept`; cancel what nobody works on; with `ask`, ask what is at work to stop within the grace."""
     nodes = tick.work.nodes
     asked = (
-        [i for i, n in enumerate(nodes) if n.status in BEGUN and not n.cancelling and _may_report(tick, i)]
+        [i for i, n in enumerate(nodes) if n.status in BEGUN and not n.cancelling and _gets_grace(tick, i, stop)]
         if ask
         else []
     )
@@ -135,13 +135,20 @@ def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool, grace_ms: int |
                 if again.retry or ask:
                     del tick.ready[index]
                     exits.cancel(tick, index, node.fault)
-            elif not _may_report(tick, index):
+            elif not _gets_grace(tick, index, stop):
                 kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
                 exits.cancel(tick, index, node.fault)
     for index in asked:
         kind_of(tick, index).ask(tick, index)
     if asked and stop.deadline is not None:
         tick.do(SetTimer(kind=TimerKind.STOP_GRACE, due_time=stop.deadline))
+
+
+def _gets_grace(tick: Tick, index: int, stop: Stop) -> bool:
+    """Whether somebody is at work for the node; on the way to a successor also whether runs are, that it waits for (C6)."""
+    fan = tick.work.nodes[index].fan
+    awaited = stop.continuation is not None and index in tick.graph.parents and fan is not None and fan.open > 0
+    return awaited or _may_report(tick, index)
 
 
 def _may_report(tick: Tick, index: int) -> bool:

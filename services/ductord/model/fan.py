@@ -88,12 +88,14 @@ class Workflow(Value, frozen=True, kw_only=True):
 
 
 class Kin(Value, frozen=True, kw_only=True):
-    """A child run as it stands: what a redrive or a reset of its parent goes by. `redrivable`: it could be redriven as it is (C4)."""
+    """A child run as it stands: what a redrive or a reset of its parent goes by. `redrivable`: it could be redriven as it is (C4). `first_run_id`: as it
+    was born."""
 
     item_index: int
     run_id: str
     status: RunStatus
     redrivable: bool = False
+    first_run_id: str = ""
 
 
 class Gathered(Value, frozen=True, kw_only=True):

@@ -121,8 +121,12 @@ def _continue(tick: Tick, continuation: Continuation) -> None:
 
 
 def _at_work(tick: Tick) -> bool:
-    """Whether something has begun that a successor would not take up: an attempt, a back-off (C6), or a wait that has been told something already."""
-    return any(node.status is NodeStatus.RUNNING or _told(node.waiting) for node in tick.work.nodes)
+    """Whether something has begun that a successor would not take up: an attempt, a back-off, children (C6), or a wait that has been told something
+    already."""
+    return any(
+        node.status is NodeStatus.RUNNING or _told(node.waiting) or (node.fan is not None and not node.status.terminal)
+        for node in tick.work.nodes
+    )
 
 
 def _told(wait: Waiting | None) -> bool:

@@ -42,8 +42,7 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     Of types with children, for begun nodes: `on_child(tick, index, fact)`: a child run of the node's present attempt has ended, or reached what was waited
     for; also while the run is paused, as reports are. `fill(tick, index)`: begin as many as may begin now, at the end of a tick in which the run goes on and
     nobody holds
-    the node. `finish(tick, index)`: all have ended (`Fan.done`, or none is open and the others shall not begin): end the node. `awaited`: the children are
-    runs, and a continue-as-new waits for them as for what is at work (C6).
+    the node. `finish(tick, index)`: all have ended (`Fan.done`, or none is open and the others shall not begin): end the node.
 
     `parks`: its `start` has nothing that a worker could be told to do, and may end the node: it comes before all that has.
     """
@@ -68,5 +67,4 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     on_child: Callable[[Tick, int, ChildFact], None] | None = None
     fill: Callable[[Tick, int], None] | None = None
     finish: Callable[[Tick, int], None] | None = None
-    awaited: bool = False
     parks: bool = False
