@@ -5,6 +5,7 @@ Data in, data out: nothing here reads a clock, a row or a socket, and no data is
 
 from ductord.engine.expressions.bindings import Bindings
 from ductord.engine.expressions.check import Checked, Fault, Scope, check
+from ductord.engine.expressions.elements import PerElement
 from ductord.engine.expressions.environment import Site
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, EXPRESSION_ERROR, ExpressionError
 from ductord.engine.expressions.evaluate import Programs, holds, programs_for
@@ -17,6 +18,7 @@ __all__ = [
     "Checked",
     "ExpressionError",
     "Fault",
+    "PerElement",
     "Programs",
     "Scope",
     "Site",

@@ -28,6 +28,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
     output: JSON = msgspec.UNSET
     item: JSON = msgspec.UNSET
     index: int | msgspec.UnsetType = msgspec.UNSET
+    accumulated: JSON = msgspec.UNSET
     event: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -40,6 +41,7 @@ _FIELDS: Final = {
     "OUTPUT": "output",
     "ITEM": "item",
     "INDEX": "index",
+    "ACC": "accumulated",
     "EVENT": "event",
 }
 
@@ -65,11 +67,11 @@ def branches(reads: Iterable[Read]) -> dict[str, Branches]:
 
 def bound(roots: dict[str, Branches], bindings: Bindings, steps: tuple[str, ...]) -> dict[str, Any]:
     """The activation of an expression. `steps`: what a computed `STEPS[x]` may read. Raises `LookupError` for a value not given."""
-    data = {name: _pruned(_root(name, bindings), below) for name, below in roots.items() if name != "STEPS"}
+    data = {name: pruned(_root(name, bindings), below) for name, below in roots.items() if name != "STEPS"}
     below = roots.get("STEPS")
     if below is not None:
         values = _root("STEPS", bindings)
-        data["STEPS"] = {ref: _pruned(_step(ref, values), below.get(ref, {})) for ref in (below or steps)}
+        data["STEPS"] = {ref: pruned(_step(ref, values), below.get(ref, {})) for ref in (below or steps)}
     return data
 
 
@@ -78,6 +80,11 @@ def followed(root: str, keys: tuple[Key, ...], bindings: Bindings) -> tuple[bool
     value = _root(root, bindings)
     if root == "STEPS" and keys:
         value, keys = _step(keys[0], value), keys[1:]
+    return followed_in(value, keys)
+
+
+def followed_in(value: JSON, keys: tuple[Key, ...]) -> tuple[bool, JSON]:
+    """The value at a constant path below `value`, or False where CEL shall say what is wrong with it."""
     for key in keys:
         if isinstance(key, str):
             if not isinstance(value, Mapping) or key not in value:
@@ -101,7 +108,8 @@ def _step(ref: Key, values: Any) -> Any:
     return values[ref]
 
 
-def _pruned(value: Any, below: Branches) -> Any:
+def pruned(value: Any, below: Branches) -> Any:
+    """What of a value stands on the branches."""
     if not below or not isinstance(value, Mapping):
         return value
-    return {key: _pruned(value[key], deeper) for key, deeper in below.items() if key in value}
+    return {key: pruned(value[key], deeper) for key, deeper in below.items() if key in value}

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from cel_expr_python import cel
 
 from ductord.engine.expressions import wire
-from ductord.engine.expressions.environment import MEMBERS, STEP_MEMBERS, Site
+from ductord.engine.expressions.environment import MEMBERS, OF_ELEMENT, STEP_MEMBERS, Site
 from ductord.engine.expressions.program import compile_source
 from ductord.engine.expressions.reads import Facts, Read
 from ductord.engine.suggest import suggestion
@@ -69,7 +69,7 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
         message = "expression holds a NUL character or a lone surrogate"
         return _refused(Fault("EXPRESSION_SYNTAX", message, max(source.find("\0"), 0)))
     try:
-        compiled = compile_source(source)
+        compiled = compile_source(source, per_element=not scope.site.value.isdisjoint(OF_ELEMENT))
     except wire.Nested:
         return _refused(Fault("EXPRESSION_TOO_DEEP", "expression is nested too deep", 0))
     except RuntimeError as error:

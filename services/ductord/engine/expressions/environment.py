@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-from ductord.engine.expressions import meter
+from ductord.engine.expressions import element, meter
 
 MEMBERS: Final[dict[str, frozenset[str] | None]] = {
     "TRIGGER": frozenset({"payload", "event", "subject"}),
@@ -21,6 +21,7 @@ MEMBERS: Final[dict[str, frozenset[str] | None]] = {
     "CONTEXT": None,
     "ITEM": None,
     "INDEX": None,
+    "ACC": None,
     "EVENT": frozenset({"name", "id", "correlation_key", "payload", "time"}),
     "OUTPUT": None,
 }
@@ -32,6 +33,8 @@ STEP_MEMBERS: Final = frozenset({"output", "status", "error", "attempt"})
 ARITHMETIC: Final = ("_+_", "_-_", "_*_", "_/_")
 """The operators in which an int and a double may meet (L5)."""
 DEFAULT: Final = "default"
+OF_ELEMENT: Final = ("ITEM", "INDEX", "ACC")
+"""The names that have another value for every element; the others have one for all (`elements`)."""
 
 _EVERYWHERE: Final = frozenset({"TRIGGER", "VARS", "STEPS", "RUN", "CONTEXT"})
 
@@ -44,7 +47,9 @@ class Site(Enum):
     RESULT = _EVERYWHERE | {"OUTPUT"}
     """`result_expr` and compensation args: the step's own output is at hand."""
     ITEM = _EVERYWHERE | {"ITEM", "INDEX"}
-    """What is evaluated per element of a fan-out."""
+    """What is evaluated per element: the args and inputs of children, the expressions of a dataflow."""
+    REDUCE = _EVERYWHERE | {"ITEM", "INDEX", "ACC"}
+    """Per element of a `reduce`: also what the elements before it came to (F6)."""
     EVENT = frozenset({"EVENT", "VARS"})
     """Event filters of triggers, evaluated before a run exists."""
     EVENT_WAIT = frozenset({"EVENT"})
@@ -57,8 +62,9 @@ def environment() -> Any:
     dynamic = cel.Type.DYN
     record = cel.Type.Map(cel.Type.STRING, dynamic)
     variables = dict.fromkeys(("TRIGGER", "VARS", "STEPS", "RUN", "CONTEXT"), record)
-    variables |= {"ITEM": dynamic, "INDEX": cel.Type.INT, "EVENT": record, "OUTPUT": dynamic}
-    return cel.NewEnv(variables=variables, extensions=[cel.CelExtension("ductor", [*_functions(), *meter.functions()])])
+    variables |= {"ITEM": dynamic, "INDEX": cel.Type.INT, "EVENT": record, "OUTPUT": dynamic, "ACC": dynamic}
+    functions = [*_functions(), *meter.functions(), *element.functions()]
+    return cel.NewEnv(variables=variables, extensions=[cel.CelExtension("ductor", functions)])
 
 
 def _functions() -> list[Any]:

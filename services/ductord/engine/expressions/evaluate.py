@@ -6,28 +6,27 @@ expression is an `ExpressionError`, never a wrong value and never another except
 the caller did not load is the caller's mistake and raises `LookupError`.
 """
 
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 
 import orjson
-from cel_expr_python import cel
 
 from ductord.engine import templates
 from ductord.engine.expressions import meter, wire
 from ductord.engine.expressions.bindings import Bindings, bound, branches, followed
+from ductord.engine.expressions.elements import PerElement, once, per_element
+from ductord.engine.expressions.environment import OF_ELEMENT
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, ExpressionError
-from ductord.engine.expressions.program import compile_source
+from ductord.engine.expressions.outcome import MAX_CAUSE, given_up, outcome
+from ductord.engine.expressions.program import Compiled, compile_source
 from ductord.engine.expressions.reads import Key
-from ductord.engine.expressions.results import MAX_RESULT_BYTES, ResultTooLarge, json_of
-from ductord.model.errors import PayloadInvalid
+from ductord.engine.expressions.results import MAX_RESULT_BYTES
 from ductord.model.jsonvalue import JSON
 from ductord.model.manifest import Manifest
 from ductord.model.specs import Expression, Template
 
-_GIVEN_UP: Final = "Iteration budget exceeded"
-_MAX_CAUSE: Final = 300
-_FEW_READS: Final = 8
-"""Without a loop a value is no larger than what is read for it, each time that it is named."""
+_Evaluate = Callable[[str], JSON]
+_Fill = Callable[[_Evaluate], JSON]
 
 
 def programs_for(manifest: Manifest) -> "Programs":
@@ -41,6 +40,7 @@ class Programs:
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self._programs: dict[str, _Program] = {}
+        self._of_elements: dict[str, Compiled] = {}
         self._strings: dict[str, tuple[templates.Part, ...] | None] = {}
 
     def condition(self, expr: Expression, bindings: Bindings) -> bool:
@@ -58,30 +58,67 @@ class Programs:
         """The tree with every `${{ }}` filled; static parts are shared with the template. Raises `ExpressionError`, its source the string."""
         if template.static:
             return template.tree
-        return self._filled(template.tree, bindings, template.steps)
+        fill = self._plan(template.tree)
+        if fill is None:
+            return template.tree
+        return fill(lambda source: self._program(source).run(bindings, template.steps))
 
-    def _filled(self, tree: JSON, bindings: Bindings, steps: tuple[str, ...]) -> JSON:
+    def per_element(self, text: Expression | Template, bindings: Bindings) -> PerElement:
+        """A way to evaluate or render `text` for one element after the other, as fast as it can be done. `bindings`: what it reads beside the element.
+
+        The answer is called `(item, index)`, of a reduce also with what it came to so far, and raises `ExpressionError` where an element has no value; the
+        next may have one. Nothing is evaluated before the first call. It belongs to one decision and one thread."""
+        if isinstance(text, Expression):
+            return self._per_element(text.source, bindings, text.steps)
+        fill = self._plan(text.tree)
+        if fill is None:
+            return lambda item, index, accumulated=None: text.tree
+        ways: dict[str, PerElement] = {}
+
+        def rendered(item: JSON, index: int, accumulated: JSON = None, /) -> JSON:
+            def evaluate(source: str) -> JSON:
+                way = ways.get(source)
+                if way is None:
+                    way = ways[source] = self._per_element(source, bindings, text.steps)
+                return way(item, index, accumulated)
+
+            return fill(evaluate)
+
+        return rendered
+
+    def _per_element(self, source: str, bindings: Bindings, steps: tuple[str, ...]) -> PerElement:
+        if not self._program(source).of_element:
+            return once(lambda: self._program(source).run(bindings, steps))
+        compiled = self._of_elements.get(source)
+        if compiled is None:
+            compiled = self._of_elements[source] = _compile(source, per_element=True)
+        return per_element(source, compiled, bindings, steps)
+
+    def _plan(self, tree: JSON) -> "_Fill | None":
+        """How to fill a tree; None where there is nothing to fill."""
         if isinstance(tree, str):
-            return self._text(tree, bindings, steps) if templates.OPEN in tree else tree
+            return partial(self._text, tree) if templates.OPEN in tree else None
         if isinstance(tree, dict):
-            return {key: self._filled(value, bindings, steps) for key, value in tree.items()}
+            fields = {key: fill for key, value in tree.items() if (fill := self._plan(value)) is not None}
+            return partial(_fill_map, tree, fields) if fields else None
         if isinstance(tree, list):
-            return [self._filled(item, bindings, steps) for item in tree]
-        return tree
+            places = {place: fill for place, value in enumerate(tree) if (fill := self._plan(value)) is not None}
+            return partial(_fill_list, tree, places) if places else None
+        return None
 
-    def _text(self, string: str, bindings: Bindings, steps: tuple[str, ...]) -> JSON:
+    def _text(self, string: str, evaluate: "_Evaluate") -> JSON:
         parts = self._strings.get(string)
         if parts is None:
             parts = self._strings[string] = templates.scan(string)
             assert parts is not None  # the caller saw the opening
         if len(parts) == 1 and parts[0].source is not None:
-            return self._program(parts[0].source).run(bindings, steps)
+            return evaluate(parts[0].source)
         pieces: list[str] = []
         room = MAX_RESULT_BYTES
         for part in parts:
             piece = part.text
             if part.source is not None:
-                piece = _printed(self._program(part.source).run(bindings, steps), part.source)
+                piece = _printed(evaluate(part.source), part.source)
             pieces.append(piece)
             room -= len(piece)
             if room < 0:
@@ -96,7 +133,7 @@ class Programs:
             if (
                 meter.decision_over()
             ):  # compiling costs more than most evaluations, and an input may hold thousands of sources
-                raise _failed(source, _GIVEN_UP)
+                raise given_up(source)
             program = self._programs[source] = _Program(source)
         return program
 
@@ -115,23 +152,20 @@ def _compiled(source: str) -> "_Program":
 
 
 class _Program:
-    """One compiled source. `path`: root and keys where the whole expression is a constant path."""
+    """One compiled source. `path`: root and keys where the whole expression is a constant path. `of_element`: it reads something of an element."""
 
-    __slots__ = ("_loops", "_may_share", "_path", "_roots", "_runnable", "_source")
+    __slots__ = ("_loops", "_may_share", "_path", "_roots", "_runnable", "_source", "of_element")
 
     def __init__(self, source: str) -> None:
         self._source = source
-        try:
-            compiled = compile_source(source)
-        except (RuntimeError, wire.Nested) as error:
-            # publish has compiled it: only another engine's language lets this happen
-            raise ExpressionError(source, f"does not compile: {str(error)[:_MAX_CAUSE]}") from None
+        compiled = _compile(source)
         path = compiled.facts.path
         self._path: tuple[str, tuple[Key, ...]] | None = (path.root, path.keys) if path is not None else None
         self._roots = branches(compiled.facts.reads)
         self._runnable = compiled.runnable
         self._loops = compiled.loops
-        self._may_share = compiled.loops or len(compiled.facts.reads) > _FEW_READS
+        self._may_share = compiled.may_share
+        self.of_element = not self._roots.keys().isdisjoint(OF_ELEMENT)
 
     def run(self, bindings: Bindings, steps: tuple[str, ...]) -> JSON:
         if self._path is not None:
@@ -139,40 +173,29 @@ class _Program:
             if found:
                 return value
         if meter.decision_over():
-            raise self._failed(_GIVEN_UP)
+            raise given_up(self._source)
         data = bound(self._roots, bindings, steps)
         if self._loops:
             meter.open_account()
-        try:
-            result = self._runnable.eval(data=data)
-            kind = result.type()
-            if self._loops and meter.exceeded():
-                raise self._failed(_GIVEN_UP)
-            if kind != cel.Type.ERROR and kind != cel.Type.UNKNOWN:
-                return json_of(result, may_share=self._may_share)
-            cause = str(result.plain_value())  # errors come back as values, with a truthy text (CE-02)
-        except ResultTooLarge as error:
-            raise ExpressionError(self._source, str(error), code=BUDGET_EXCEEDED) from None
-        except PayloadInvalid as refused:
-            raise ExpressionError(self._source, f"its value cannot be carried: {refused.message}") from None
-        except ExpressionError:
-            raise
-        except Exception as error:  # whatever binding raises is this expression's error, not the tick's (CE-07)
-            cause = str(error)
-        raise self._failed(cause)
-
-    def _failed(self, cause: str) -> ExpressionError:
-        return _failed(self._source, cause)
+        return outcome(
+            self._source, lambda: self._runnable.eval(data=data), may_share=self._may_share, metered=self._loops
+        )
 
 
-def _failed(source: str, cause: str) -> ExpressionError:
-    if _GIVEN_UP in cause:
-        return ExpressionError(source, "it takes too much work", code=BUDGET_EXCEEDED)
-    status, separator, text = cause.partition(": ")
-    shown = text if separator and status.isupper() else cause
-    if "regular expression" in shown:  # the pattern may be data
-        shown = "invalid regular expression"
-    return ExpressionError(source, shown[:_MAX_CAUSE])
+def _compile(source: str, *, per_element: bool = False) -> Compiled:
+    try:
+        return compile_source(source, per_element=per_element)
+    except (RuntimeError, wire.Nested) as error:
+        # publish has compiled it: only another engine's language lets this happen
+        raise ExpressionError(source, f"does not compile: {str(error)[:MAX_CAUSE]}") from None
+
+
+def _fill_map(tree: Mapping[str, JSON], fields: Mapping[str, "_Fill"], evaluate: "_Evaluate") -> JSON:
+    return {key: fields[key](evaluate) if key in fields else value for key, value in tree.items()}
+
+
+def _fill_list(tree: Sequence[JSON], places: Mapping[int, "_Fill"], evaluate: "_Evaluate") -> JSON:
+    return [places[place](evaluate) if place in places else value for place, value in enumerate(tree)]
 
 
 def _printed(value: JSON, source: str) -> str:

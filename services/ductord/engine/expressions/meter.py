@@ -5,7 +5,8 @@ expression asks here whether it may go on, and what makes larger values inside a
 evaluating thread: a busy machine or a stopped process takes nothing from it. Both budgets are far more than an honest expression needs; no
 decision depends on how fast a machine is, except that work without end is given up.
 
-The functions take no argument and give a constant on purpose: the evaluator's bridge to Python never releases what passes through it.
+The functions take no argument and give a constant on purpose: the evaluator's bridge to Python never releases what passes through it. (`element` says
+how what is no constant gets in.)
 """
 
 import contextlib
@@ -39,9 +40,10 @@ class _Account(threading.local):
 _account: Final = _Account()
 
 
-def open_account() -> None:
-    """Begin one evaluation with the whole budget."""
-    _account.deadline = min(time.thread_time() + BUDGET_S, _account.decision_deadline)
+def open_account(*, timed: bool = True) -> None:
+    """Begin one evaluation with the whole budget. `timed`: it has loops, which ask for the time."""
+    if timed:
+        _account.deadline = min(time.thread_time() + BUDGET_S, _account.decision_deadline)
     _account.ticks = 0
     _account.bytes_left = BUDGET_BYTES
     _account.exceeded = False
@@ -65,6 +67,11 @@ def decision_over() -> bool:
 def exceeded() -> bool:
     """Whether the evaluation since `open_account` was given up, also when the expression went on without the refused value."""
     return _account.exceeded
+
+
+def spent() -> int:
+    """The bytes paid for since `open_account`."""
+    return BUDGET_BYTES - _account.bytes_left
 
 
 def pay_name(exponent: int) -> str:

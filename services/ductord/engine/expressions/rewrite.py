@@ -4,6 +4,7 @@
 - `default(value, fallback)` becomes a condition; of a path, also a missing key gives the fallback.
 - `map` and `filter` collect in chunks. Standard CEL copies the whole list for every element: 9,000 take seconds and a gigabyte.
 - Every loop asks `meter` whether it may go on.
+- What is evaluated per element takes the element from `element`, under its own names, and is itself as good as inside a loop.
 - `matches` pays for its work beforehand: text times pattern, and the pattern may be data.
 
 All of it stays inside the evaluator. Functions in Python could do the same with less, but the evaluator's bridge to Python leaks one
@@ -13,7 +14,7 @@ reference for every argument and result, which a coordinator that runs for month
 from collections.abc import Callable
 from typing import Any, Final
 
-from ductord.engine.expressions import meter
+from ductord.engine.expressions import element, meter
 from ductord.engine.expressions import tree as t
 from ductord.engine.expressions.arithmetic import ADD, payment, spelled_out
 from ductord.engine.expressions.environment import ARITHMETIC, DEFAULT
@@ -24,11 +25,22 @@ _REPETITION: Final = 128
 """How much more a pattern with counted repetitions (`{`) may cost per character: `a{900}` is 900 states in six characters."""
 
 
-def rewrite(checked: Any) -> bool:
-    """Rewrite a `CheckedExpr` in place. True when it has loops or matches, and `meter` must be opened before it runs."""
+def rewrite(checked: Any, *, per_element: bool = False) -> bool:
+    """Rewrite a `CheckedExpr` in place. True when it has loops or matches, and `meter` must be opened before it runs. `per_element`: it must be opened in any
+    case."""
     rewriting = _Rewriting({entry.key: entry.value for entry in checked.type_map})
-    rewriting.visit(checked.expr, inside=False)
+    rewriting.visit(checked.expr, inside=per_element)
+    if per_element:
+        checked.expr.CopyFrom(_of_element(checked.expr))
     return rewriting.loops
+
+
+def _of_element(expr: Any) -> Any:
+    """`expr` with the names that are `OF_ELEMENT` bound to what stands for them in the element."""
+    values = t.ident(element.VALUES)
+    for name, place in element.PLACES.items():
+        expr = t.bind(name, t.call(t.INDEX, values, t.constant(place)), expr)
+    return t.bind(element.VALUES, t.call(element.ELEMENT), expr)
 
 
 class _Rewriting:
