@@ -188,7 +188,7 @@ def test_definitions_from_the_command_line(engine: Engine, tmp_path: Path) -> No
 def test_a_broken_file_is_told_and_the_others_load(engine: Engine, tmp_path: Path) -> None:
     """D5: file, line and column of each violation; exit code 1; nothing of the broken one is written."""
     (tmp_path / "a.yaml").write_text(
-        "type: workflow_definition\ndefinition:\n  family_slug: broken\n  steps:\n    - ref: a\n      type: scatter\n"
+        "type: workflow_definition\ndefinition:\n  family_slug: broken\n  steps:\n    - ref: a\n      type: bridge\n"
     )
     good = (EXAMPLES / "hello_world.yaml").read_text().replace("hello_world", "beside")
     (tmp_path / "b.yaml").write_text(good)

@@ -19,7 +19,7 @@ definition:
       action: noop:nop
       run_if: STEPS["nobody"].status == "succeeded"
     - ref: a
-      type: scatter
+      type: bridge
       colour: red
   edges:
     - {source_ref: a, target_ref: z, type: success}

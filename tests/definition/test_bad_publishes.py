@@ -29,7 +29,7 @@ UNPUBLISHABLE: dict[str, tuple[dict[str, Any], str, str]] = {
     "a cycle": (order("bad", edges=edges(("pay", "ship"), ("ship", "pay"))), "CYCLE", "steps[0].ref"),
     "a dangling edge": (order("bad", edges=edges(("pay", "shop"))), "DANGLING_EDGE", "edges[0].target_ref"),
     "no step type": (changed(type=None), "MISSING_FIELD", "steps[0].type"),
-    "a step type to come": (changed(type="scatter", action=None, args=None), "STEP_TYPE_NOT_SUPPORTED", "steps[0].type"),
+    "a step type to come": (changed(type="bridge", action=None, args=None), "STEP_TYPE_NOT_SUPPORTED", "steps[0].type"),
     "an unknown action": (changed(action="nobody:knows"), "UNKNOWN_ACTION", "steps[0].action"),
     "no action": (changed(action=None), "MISSING_FIELD", "steps[0].action"),
     "args of the wrong type": (changed(action="core:sleep", args={"ms": "long"}), "INVALID_ACTION_ARGS", "steps[0].args.ms"),

@@ -18,7 +18,8 @@ from ductord.engine.expressions.check import MAX_NESTING, MAX_SOURCE_CHARS
 from ductord.engine.limits import LIMITS
 from ductord.engine.retry import FINAL, REFUSED
 from ductord.engine.steps import event_set, human_loop
-from ductord.model import definition, jsonvalue
+from ductord.model import jsonvalue
+from ductord.model.authored import compensation, waits, words
 from ductord.rpc import paging
 from ductord.rpc.config import Settings
 from ductord.rpc.reasons import CODES
@@ -47,7 +48,7 @@ LIMITS_TABLE = {
     "a definition's document": document.MAX_DOCUMENT_BYTES,
     "steps of a definition": MAX_STEPS,
     "edges of a definition": MAX_EDGES,
-    "actions of one block of a compensation": definition.MAX_INVERSES,
+    "actions of one block of a compensation": compensation.MAX_INVERSES,
     "compensating actions of a definition": MAX_COMPENSATING_ACTIONS,
     "values of a YAML document, aliases expanded": yamltext.MAX_NODES,
     "characters of an expression": MAX_SOURCE_CHARS,
@@ -59,12 +60,12 @@ LIMITS_TABLE = {
     "runs of one batch trigger": trigger.MAX_BATCH,
     "reports or heartbeats of one call": requests.MAX_BATCH,
     "labels of a run": asked.MAX_LABELS,
-    "`retry_max_attempts`": definition.MAX_ATTEMPTS,
-    "a duration in a definition": definition.MAX_DURATION_MS,
+    "`retry_max_attempts`": words.MAX_ATTEMPTS,
+    "a duration in a definition": words.MAX_DURATION_MS,
     "a moment to wait for": moments.LONGEST.days,
     "signals of a run that no step has taken": telling.MAX_KEPT,
     "words about one case, beside the one that closes it": human_loop.MOST,
-    "requirements of an event set": definition.MAX_REQUIREMENTS,
+    "requirements of an event set": waits.MAX_REQUIREMENTS,
     "events that an event set holds": event_set.MAX_EVENTS,
     "events of a digest's window": windows.MAX_EVENTS,
     "how long an event is kept, and its id dedupes": published.MAX_TTL_S,

@@ -169,8 +169,8 @@ def test_text_that_is_no_utf_8_is_refused_where_it_stands(dialect: Dialect) -> N
 def test_l1_a_step_type_that_is_not_built_is_judged_before_its_fields() -> None:
     steps = (
         '{"ref": "a", "type": "action", "nope": 1}',
-        '{"ref": "w", "type": "scatter", "scatter": {"items_expr": "[]"}}',
-        '{"ref": "g", "type": "STEP_TYPE_GATHER", "x": 1}',
+        '{"ref": "w", "type": "bridge", "bridge": {"url": "x"}}',
+        '{"ref": "g", "type": "STEP_TYPE_AI_AGENT", "x": 1}',
     )
     body = f'{{"steps": [{", ".join(steps)}]}}'
     refusal = refused(Create, body)
@@ -183,11 +183,11 @@ def test_l1_a_step_type_that_is_not_built_is_judged_before_its_fields() -> None:
 
 
 def test_l1_an_update_of_a_step_need_not_repeat_its_type() -> None:
-    body = '{"operations": [{"update_step": {"ref": "w", "scatter": {"items_expr": "[]"}}}]}'
+    body = '{"operations": [{"update_step": {"ref": "w", "bridge": {"url": "x"}}}]}'
     assert refused(Update, body).violations[0].path == "operations[0].update_step.type"
-    assert reason(Update, '{"operations": [{"add_step": {"ref": "w", "type": "action", "scatter": {}}}]}') == (
+    assert reason(Update, '{"operations": [{"add_step": {"ref": "w", "type": "action", "bridge": {}}}]}') == (
         "FIELD_UNKNOWN",
-        "operations[0].add_step.scatter",
+        "operations[0].add_step.bridge",
     )
 
 

@@ -132,7 +132,7 @@ async def test_ap_02_any_other_spelling_is_400_and_names_the_field(gateway: Runn
 
 
 async def test_l1_a_step_type_that_is_not_built_yet(gateway: Running) -> None:
-    body = {"family_slug": "f", "steps": [{"ref": "w", "type": "scatter", "scatter": {"items_expr": "[]"}}]}
+    body = {"family_slug": "f", "steps": [{"ref": "w", "type": "bridge", "bridge": {"url": "x"}}]}
     response = await gateway.http.post("/api/workflow-definitions", json=body)
     assert fault(response) == (400, "INVALID_ARGUMENT", "DEFINITION_INVALID", {"violation_count": "1"})
     [bad] = [d for d in response.json()["error"]["details"] if "field_violations" in d]

@@ -51,8 +51,8 @@ definition:
     - ref: 1.10
       type: action
     - ref: w
-      type: scatter
-      scatter: {items_expr: 5}
+      type: bridge
+      bridge: {url: 5}
     - ref: c
       type: action
       action: core:echo

@@ -37,6 +37,8 @@ def tree_of(message: Message, *, root: str = "", without: tuple[str, ...] = ()) 
         if payload is not None:
             if payload not in tree:
                 _put_payload(tree, message, payload, root)
+        elif _is_map(field):
+            tree[name] = dict(sorted(value.items()))
         elif field.message_type is not None:
             tree[name] = (
                 [tree_of(item, root=f"{path}[{i}]") for i, item in enumerate(value)]
@@ -107,6 +109,8 @@ def _put(message: Message, field: Any, value: Any, payload_format: int, path: st
         if field.message_type.full_name == STRUCT and not isinstance(value, dict):
             raise TypeError
         fill_payload(message, name, jsonvalue.dumps(value), payload_format, max_bytes=max_bytes)
+    elif _is_map(field):
+        getattr(message, name).update(value)
     elif field.message_type is not None and field.is_repeated:
         items = getattr(message, name)
         for i, item in enumerate(value):
@@ -138,6 +142,10 @@ def _payload_name(field: FieldDescriptor) -> str | None:
 def _is_struct(descriptor: Any, name: str) -> bool:
     payload = descriptor.fields_by_name[name].message_type
     return payload is not None and payload.full_name == STRUCT
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _short_name(enum: EnumDescriptor, number: int, path: str) -> str:

@@ -470,6 +470,202 @@ DIGEST_MODE_TIMED: DigestMode.ValueType  # 3
 """Arrivals go at the ticks of a cron expression."""
 Global___DigestMode: _TypeAlias = DigestMode  # noqa: Y015
 
+class _ScatterMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScatterModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScatterMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCATTER_MODE_UNSPECIFIED: _ScatterMode.ValueType  # 0
+    """Nothing was chosen, which means SCATTER_MODE_INLINE."""
+    SCATTER_MODE_INLINE: _ScatterMode.ValueType  # 1
+    """They are tasks of the same run."""
+    SCATTER_MODE_CHILD_WORKFLOW: _ScatterMode.ValueType  # 2
+    """They are runs of their own."""
+
+class ScatterMode(_ScatterMode, metaclass=_ScatterModeEnumTypeWrapper):
+    """ScatterMode says what the children of a scatter step are."""
+
+SCATTER_MODE_UNSPECIFIED: ScatterMode.ValueType  # 0
+"""Nothing was chosen, which means SCATTER_MODE_INLINE."""
+SCATTER_MODE_INLINE: ScatterMode.ValueType  # 1
+"""They are tasks of the same run."""
+SCATTER_MODE_CHILD_WORKFLOW: ScatterMode.ValueType  # 2
+"""They are runs of their own."""
+Global___ScatterMode: _TypeAlias = ScatterMode  # noqa: Y015
+
+class _StreamError:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StreamErrorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StreamError.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STREAM_ERROR_UNSPECIFIED: _StreamError.ValueType  # 0
+    """Nothing was chosen, which means STREAM_ERROR_PARTITION."""
+    STREAM_ERROR_PARTITION: _StreamError.ValueType  # 1
+    """Successes stand in `result`, in order, and failures in `error` by their index."""
+    STREAM_ERROR_INCLUDE: _StreamError.ValueType  # 2
+    """Every child keeps its position in `result`, a failed one as an error object."""
+    STREAM_ERROR_DROP: _StreamError.ValueType  # 3
+    """Failures are left out."""
+    STREAM_ERROR_RAISE: _StreamError.ValueType  # 4
+    """The first failure fails the scatter step and cancels the other children."""
+
+class StreamError(_StreamError, metaclass=_StreamErrorEnumTypeWrapper):
+    """StreamError says what a failed child is to a gather step."""
+
+STREAM_ERROR_UNSPECIFIED: StreamError.ValueType  # 0
+"""Nothing was chosen, which means STREAM_ERROR_PARTITION."""
+STREAM_ERROR_PARTITION: StreamError.ValueType  # 1
+"""Successes stand in `result`, in order, and failures in `error` by their index."""
+STREAM_ERROR_INCLUDE: StreamError.ValueType  # 2
+"""Every child keeps its position in `result`, a failed one as an error object."""
+STREAM_ERROR_DROP: StreamError.ValueType  # 3
+"""Failures are left out."""
+STREAM_ERROR_RAISE: StreamError.ValueType  # 4
+"""The first failure fails the scatter step and cancels the other children."""
+Global___StreamError: _TypeAlias = StreamError  # noqa: Y015
+
+class _OnItemError:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnItemErrorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnItemError.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_ITEM_ERROR_UNSPECIFIED: _OnItemError.ValueType  # 0
+    """Nothing was chosen, which means ON_ITEM_ERROR_STOP."""
+    ON_ITEM_ERROR_STOP: _OnItemError.ValueType  # 1
+    """The step fails, and no further child begins."""
+    ON_ITEM_ERROR_CONTINUE: _OnItemError.ValueType  # 2
+    """The next child begins."""
+
+class OnItemError(_OnItemError, metaclass=_OnItemErrorEnumTypeWrapper):
+    """OnItemError says what a failed item of a for-each step leads to."""
+
+ON_ITEM_ERROR_UNSPECIFIED: OnItemError.ValueType  # 0
+"""Nothing was chosen, which means ON_ITEM_ERROR_STOP."""
+ON_ITEM_ERROR_STOP: OnItemError.ValueType  # 1
+"""The step fails, and no further child begins."""
+ON_ITEM_ERROR_CONTINUE: OnItemError.ValueType  # 2
+"""The next child begins."""
+Global___OnItemError: _TypeAlias = OnItemError  # noqa: Y015
+
+class _DataflowOperation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DataflowOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DataflowOperation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DATAFLOW_OPERATION_UNSPECIFIED: _DataflowOperation.ValueType  # 0
+    """No operation was given, which no definition may publish."""
+    DATAFLOW_OPERATION_MAP: _DataflowOperation.ValueType  # 1
+    """Each element becomes the value of the expression."""
+    DATAFLOW_OPERATION_FILTER: _DataflowOperation.ValueType  # 2
+    """The elements stay for which the expression is true."""
+    DATAFLOW_OPERATION_PARTITION: _DataflowOperation.ValueType  # 3
+    """The elements are parted into those for which the expression is true and the rest."""
+    DATAFLOW_OPERATION_REDUCE: _DataflowOperation.ValueType  # 4
+    """The elements are folded into one value, from the first to the last."""
+    DATAFLOW_OPERATION_PROJECT: _DataflowOperation.ValueType  # 5
+    """Each element becomes an object of the given fields."""
+
+class DataflowOperation(_DataflowOperation, metaclass=_DataflowOperationEnumTypeWrapper):
+    """DataflowOperation is what a dataflow step does with the elements of its list."""
+
+DATAFLOW_OPERATION_UNSPECIFIED: DataflowOperation.ValueType  # 0
+"""No operation was given, which no definition may publish."""
+DATAFLOW_OPERATION_MAP: DataflowOperation.ValueType  # 1
+"""Each element becomes the value of the expression."""
+DATAFLOW_OPERATION_FILTER: DataflowOperation.ValueType  # 2
+"""The elements stay for which the expression is true."""
+DATAFLOW_OPERATION_PARTITION: DataflowOperation.ValueType  # 3
+"""The elements are parted into those for which the expression is true and the rest."""
+DATAFLOW_OPERATION_REDUCE: DataflowOperation.ValueType  # 4
+"""The elements are folded into one value, from the first to the last."""
+DATAFLOW_OPERATION_PROJECT: DataflowOperation.ValueType  # 5
+"""Each element becomes an object of the given fields."""
+Global___DataflowOperation: _TypeAlias = DataflowOperation  # noqa: Y015
+
+class _SubworkflowMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SubworkflowModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SubworkflowMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SUBWORKFLOW_MODE_UNSPECIFIED: _SubworkflowMode.ValueType  # 0
+    """Nothing was chosen, which means SUBWORKFLOW_MODE_SYNC."""
+    SUBWORKFLOW_MODE_SYNC: _SubworkflowMode.ValueType  # 1
+    """The step waits for what wait_for names."""
+    SUBWORKFLOW_MODE_ASYNC: _SubworkflowMode.ValueType  # 2
+    """The step succeeds once the child has been started."""
+
+class SubworkflowMode(_SubworkflowMode, metaclass=_SubworkflowModeEnumTypeWrapper):
+    """SubworkflowMode says whether a subworkflow step waits for its child."""
+
+SUBWORKFLOW_MODE_UNSPECIFIED: SubworkflowMode.ValueType  # 0
+"""Nothing was chosen, which means SUBWORKFLOW_MODE_SYNC."""
+SUBWORKFLOW_MODE_SYNC: SubworkflowMode.ValueType  # 1
+"""The step waits for what wait_for names."""
+SUBWORKFLOW_MODE_ASYNC: SubworkflowMode.ValueType  # 2
+"""The step succeeds once the child has been started."""
+Global___SubworkflowMode: _TypeAlias = SubworkflowMode  # noqa: Y015
+
+class _OnChildTimeout:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnChildTimeoutEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnChildTimeout.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_CHILD_TIMEOUT_UNSPECIFIED: _OnChildTimeout.ValueType  # 0
+    """Nothing was chosen, which means ON_CHILD_TIMEOUT_FAIL_PARENT."""
+    ON_CHILD_TIMEOUT_FAIL_PARENT: _OnChildTimeout.ValueType  # 1
+    """The step fails."""
+    ON_CHILD_TIMEOUT_DETACH: _OnChildTimeout.ValueType  # 2
+    """The step succeeds without the child's output."""
+    ON_CHILD_TIMEOUT_CONTINUE_WITH_ERROR: _OnChildTimeout.ValueType  # 3
+    """The step is completed with error, and its error edges are taken."""
+
+class OnChildTimeout(_OnChildTimeout, metaclass=_OnChildTimeoutEnumTypeWrapper):
+    """OnChildTimeout says what the time-out of a subworkflow step does; the child goes on in any case."""
+
+ON_CHILD_TIMEOUT_UNSPECIFIED: OnChildTimeout.ValueType  # 0
+"""Nothing was chosen, which means ON_CHILD_TIMEOUT_FAIL_PARENT."""
+ON_CHILD_TIMEOUT_FAIL_PARENT: OnChildTimeout.ValueType  # 1
+"""The step fails."""
+ON_CHILD_TIMEOUT_DETACH: OnChildTimeout.ValueType  # 2
+"""The step succeeds without the child's output."""
+ON_CHILD_TIMEOUT_CONTINUE_WITH_ERROR: OnChildTimeout.ValueType  # 3
+"""The step is completed with error, and its error edges are taken."""
+Global___OnChildTimeout: _TypeAlias = OnChildTimeout  # noqa: Y015
+
+class _ParentClosePolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ParentClosePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ParentClosePolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PARENT_CLOSE_POLICY_UNSPECIFIED: _ParentClosePolicy.ValueType  # 0
+    """Nothing was chosen: children that are waited for are asked to cancel, others are left alone."""
+    PARENT_CLOSE_POLICY_REQUEST_CANCEL: _ParentClosePolicy.ValueType  # 1
+    """The child is asked to cancel."""
+    PARENT_CLOSE_POLICY_ABANDON: _ParentClosePolicy.ValueType  # 2
+    """The child goes on by itself."""
+    PARENT_CLOSE_POLICY_TERMINATE: _ParentClosePolicy.ValueType  # 3
+    """The child is terminated."""
+
+class ParentClosePolicy(_ParentClosePolicy, metaclass=_ParentClosePolicyEnumTypeWrapper):
+    """ParentClosePolicy says what becomes of a child run that is open when its parent ends."""
+
+PARENT_CLOSE_POLICY_UNSPECIFIED: ParentClosePolicy.ValueType  # 0
+"""Nothing was chosen: children that are waited for are asked to cancel, others are left alone."""
+PARENT_CLOSE_POLICY_REQUEST_CANCEL: ParentClosePolicy.ValueType  # 1
+"""The child is asked to cancel."""
+PARENT_CLOSE_POLICY_ABANDON: ParentClosePolicy.ValueType  # 2
+"""The child goes on by itself."""
+PARENT_CLOSE_POLICY_TERMINATE: ParentClosePolicy.ValueType  # 3
+"""The child is terminated."""
+Global___ParentClosePolicy: _TypeAlias = ParentClosePolicy  # noqa: Y015
+
 @_typing.final
 class StepDefinition(_message.Message):
     """StepDefinition is a step of a definition; its fields are those of the authored step and an absent one has the documented default."""
@@ -508,6 +704,11 @@ class StepDefinition(_message.Message):
     RACE_FIELD_NUMBER: _builtins.int
     EVENT_SET_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    SCATTER_FIELD_NUMBER: _builtins.int
+    GATHER_FIELD_NUMBER: _builtins.int
+    FOR_EACH_FIELD_NUMBER: _builtins.int
+    DATAFLOW_FIELD_NUMBER: _builtins.int
+    SUBWORKFLOW_FIELD_NUMBER: _builtins.int
     ref: _builtins.str
     """The step's name, unique within the definition, matching `[A-Za-z_][A-Za-z0-9_.-]{0,127}`."""
     type: Global___StepType.ValueType
@@ -592,6 +793,26 @@ class StepDefinition(_message.Message):
     def digest(self) -> Global___DigestStep:
         """How a digest step collects its arrivals."""
 
+    @_builtins.property
+    def scatter(self) -> Global___ScatterStep:
+        """What a scatter step fans out to."""
+
+    @_builtins.property
+    def gather(self) -> Global___GatherStep:
+        """Which scatter step a gather step collects the results of."""
+
+    @_builtins.property
+    def for_each(self) -> Global___ForEachStep:
+        """Which definition a for-each step runs for each element of its list."""
+
+    @_builtins.property
+    def dataflow(self) -> Global___DataflowStep:
+        """What a dataflow step makes of the elements of its list."""
+
+    @_builtins.property
+    def subworkflow(self) -> Global___SubworkflowStep:
+        """Which definition a subworkflow step runs."""
+
     def __init__(
         self,
         *,
@@ -627,10 +848,15 @@ class StepDefinition(_message.Message):
         race: Global___RaceStep | None = ...,
         event_set: Global___EventSetStep | None = ...,
         digest: Global___DigestStep | None = ...,
+        scatter: Global___ScatterStep | None = ...,
+        gather: Global___GatherStep | None = ...,
+        for_each: Global___ForEachStep | None = ...,
+        dataflow: Global___DataflowStep | None = ...,
+        subworkflow: Global___SubworkflowStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "approval", b"approval", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "digest", b"digest", "event_set", b"event_set", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "human_loop", b"human_loop", "max_lost", b"max_lost", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "race", b"race", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "run_if", b"run_if", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "approval", b"approval", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "dataflow", b"dataflow", "digest", b"digest", "event_set", b"event_set", "for_each", b"for_each", "gather", b"gather", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "human_loop", b"human_loop", "max_lost", b"max_lost", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "race", b"race", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "run_if", b"run_if", "scatter", b"scatter", "subworkflow", b"subworkflow", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "approval", b"approval", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "digest", b"digest", "event_set", b"event_set", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "human_loop", b"human_loop", "join", b"join", "max_lost", b"max_lost", "non_retryable", b"non_retryable", "on_error", b"on_error", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "race", b"race", "ref", b"ref", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "retry_on", b"retry_on", "run_if", b"run_if", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "type", b"type", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_connection_ref", b"_connection_ref", "_connection_ref_mode", b"_connection_ref_mode", "_heartbeat_timeout_ms", b"_heartbeat_timeout_ms", "_max_lost", b"_max_lost", "_queue", b"_queue", "_queue_timeout_ms", b"_queue_timeout_ms", "_result_expr", b"_result_expr", "_retry_backoff_coefficient", b"_retry_backoff_coefficient", "_retry_backoff_ms", b"_retry_backoff_ms", "_retry_jitter", b"_retry_jitter", "_retry_max_attempts", b"_retry_max_attempts", "_retry_max_backoff_ms", b"_retry_max_backoff_ms", "_run_if", b"_run_if", "_timeout_ms", b"_timeout_ms", "_title", b"_title", "_total_timeout_ms", b"_total_timeout_ms", "action", b"action", "approval", b"approval", "args", b"args", "args_json", b"args_json", "compensation", b"compensation", "connection_ref", b"connection_ref", "connection_ref_mode", b"connection_ref_mode", "dataflow", b"dataflow", "digest", b"digest", "event_set", b"event_set", "for_each", b"for_each", "gather", b"gather", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "human_loop", b"human_loop", "join", b"join", "max_lost", b"max_lost", "non_retryable", b"non_retryable", "on_error", b"on_error", "queue", b"queue", "queue_timeout_ms", b"queue_timeout_ms", "race", b"race", "ref", b"ref", "result_expr", b"result_expr", "retry_backoff_coefficient", b"retry_backoff_coefficient", "retry_backoff_ms", b"retry_backoff_ms", "retry_jitter", b"retry_jitter", "retry_max_attempts", b"retry_max_attempts", "retry_max_backoff_ms", b"retry_max_backoff_ms", "retry_on", b"retry_on", "run_if", b"run_if", "scatter", b"scatter", "subworkflow", b"subworkflow", "timeout_ms", b"timeout_ms", "title", b"title", "total_timeout_ms", b"total_timeout_ms", "type", b"type", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__action: _TypeAlias = _typing.Literal["action"]  # noqa: Y015
     _WhichOneofArgType__action: _TypeAlias = _typing.Literal["_action", b"_action"]  # noqa: Y015
@@ -1103,6 +1329,369 @@ class DigestStep(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__window_ms) -> _WhichOneofReturnType__window_ms | None: ...
 
 Global___DigestStep: _TypeAlias = DigestStep  # noqa: Y015
+
+@_typing.final
+class WorkflowReference(_message.Message):
+    """WorkflowReference names the definition that a child runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAMILY_SLUG_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    family_slug: _builtins.str
+    """The family."""
+    version: _builtins.int
+    """The number of the version; without it the newest when the step begins."""
+    def __init__(
+        self,
+        *,
+        family_slug: _builtins.str = ...,
+        version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "family_slug", b"family_slug", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+
+Global___WorkflowReference: _TypeAlias = WorkflowReference  # noqa: Y015
+
+@_typing.final
+class ScatterStep(_message.Message):
+    """ScatterStep says what a scatter step fans out to: an action with its arguments, or child runs of a workflow with their input."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_EXPR_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    ARGS_FIELD_NUMBER: _builtins.int
+    ARGS_JSON_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    MAX_INLINE_CHILDREN_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    TOLERATED_FAILURES_FIELD_NUMBER: _builtins.int
+    TOLERATED_FAILURES_JSON_FIELD_NUMBER: _builtins.int
+    PARENT_CLOSE_POLICY_FIELD_NUMBER: _builtins.int
+    items_expr: _builtins.str
+    """The CEL expression of the list."""
+    mode: Global___ScatterMode.ValueType
+    """What the children are."""
+    action: _builtins.str
+    """The action of the mode inline, as `provider:action` or `provider.resource.action`."""
+    args_json: _builtins.str
+    """The exact twin of args as JSON text; at most one of the two is given."""
+    input_json: _builtins.str
+    """The exact twin of input as JSON text; at most one of the two is given."""
+    max_inline_children: _builtins.int
+    """The longest list that the mode inline takes, at most 10,000; the default is a setting of the deployment, 256."""
+    max_concurrency: _builtins.int
+    """How many children are open at once; the default is no limit."""
+    interval_ms: _builtins.int
+    """The pause in milliseconds between the beginnings of two children; the default is 0."""
+    tolerated_failures_json: _builtins.str
+    """The exact twin of tolerated_failures as JSON text; at most one of the two is given."""
+    parent_close_policy: Global___ParentClosePolicy.ValueType
+    """What becomes of child runs that are open when the run ends; the default is to ask them to cancel."""
+    @_builtins.property
+    def args(self) -> _struct_pb2.Struct:
+        """The arguments of the action, in which strings may hold `${{ }}` expressions over ITEM and INDEX."""
+
+    @_builtins.property
+    def workflow(self) -> Global___WorkflowReference:
+        """The definition of the mode child_workflow."""
+
+    @_builtins.property
+    def input(self) -> _struct_pb2.Value:
+        """The input of a child run, in which strings may hold `${{ }}` expressions over ITEM and INDEX; the default is an object of item and index."""
+
+    @_builtins.property
+    def tolerated_failures(self) -> _struct_pb2.Value:
+        """How many children may fail, as a number, or as a share of them such as `10%`; the default is all."""
+
+    def __init__(
+        self,
+        *,
+        items_expr: _builtins.str = ...,
+        mode: Global___ScatterMode.ValueType = ...,
+        action: _builtins.str | None = ...,
+        args: _struct_pb2.Struct | None = ...,
+        args_json: _builtins.str | None = ...,
+        workflow: Global___WorkflowReference | None = ...,
+        input: _struct_pb2.Value | None = ...,
+        input_json: _builtins.str | None = ...,
+        max_inline_children: _builtins.int | None = ...,
+        max_concurrency: _builtins.int | None = ...,
+        interval_ms: _builtins.int | None = ...,
+        tolerated_failures: _struct_pb2.Value | None = ...,
+        tolerated_failures_json: _builtins.str | None = ...,
+        parent_close_policy: Global___ParentClosePolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_input_json", b"_input_json", "_interval_ms", b"_interval_ms", "_max_concurrency", b"_max_concurrency", "_max_inline_children", b"_max_inline_children", "_tolerated_failures_json", b"_tolerated_failures_json", "action", b"action", "args", b"args", "args_json", b"args_json", "input", b"input", "input_json", b"input_json", "interval_ms", b"interval_ms", "max_concurrency", b"max_concurrency", "max_inline_children", b"max_inline_children", "tolerated_failures", b"tolerated_failures", "tolerated_failures_json", b"tolerated_failures_json", "workflow", b"workflow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_action", b"_action", "_args_json", b"_args_json", "_input_json", b"_input_json", "_interval_ms", b"_interval_ms", "_max_concurrency", b"_max_concurrency", "_max_inline_children", b"_max_inline_children", "_tolerated_failures_json", b"_tolerated_failures_json", "action", b"action", "args", b"args", "args_json", b"args_json", "input", b"input", "input_json", b"input_json", "interval_ms", b"interval_ms", "items_expr", b"items_expr", "max_concurrency", b"max_concurrency", "max_inline_children", b"max_inline_children", "mode", b"mode", "parent_close_policy", b"parent_close_policy", "tolerated_failures", b"tolerated_failures", "tolerated_failures_json", b"tolerated_failures_json", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__action: _TypeAlias = _typing.Literal["action"]  # noqa: Y015
+    _WhichOneofArgType__action: _TypeAlias = _typing.Literal["_action", b"_action"]  # noqa: Y015
+    _WhichOneofReturnType__args_json: _TypeAlias = _typing.Literal["args_json"]  # noqa: Y015
+    _WhichOneofArgType__args_json: _TypeAlias = _typing.Literal["_args_json", b"_args_json"]  # noqa: Y015
+    _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
+    _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
+    _WhichOneofReturnType__interval_ms: _TypeAlias = _typing.Literal["interval_ms"]  # noqa: Y015
+    _WhichOneofArgType__interval_ms: _TypeAlias = _typing.Literal["_interval_ms", b"_interval_ms"]  # noqa: Y015
+    _WhichOneofReturnType__max_concurrency: _TypeAlias = _typing.Literal["max_concurrency"]  # noqa: Y015
+    _WhichOneofArgType__max_concurrency: _TypeAlias = _typing.Literal["_max_concurrency", b"_max_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__max_inline_children: _TypeAlias = _typing.Literal["max_inline_children"]  # noqa: Y015
+    _WhichOneofArgType__max_inline_children: _TypeAlias = _typing.Literal["_max_inline_children", b"_max_inline_children"]  # noqa: Y015
+    _WhichOneofReturnType__tolerated_failures_json: _TypeAlias = _typing.Literal["tolerated_failures_json"]  # noqa: Y015
+    _WhichOneofArgType__tolerated_failures_json: _TypeAlias = _typing.Literal["_tolerated_failures_json", b"_tolerated_failures_json"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__action) -> _WhichOneofReturnType__action | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__args_json) -> _WhichOneofReturnType__args_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__input_json) -> _WhichOneofReturnType__input_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__interval_ms) -> _WhichOneofReturnType__interval_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_concurrency) -> _WhichOneofReturnType__max_concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_inline_children) -> _WhichOneofReturnType__max_inline_children | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerated_failures_json) -> _WhichOneofReturnType__tolerated_failures_json | None: ...
+
+Global___ScatterStep: _TypeAlias = ScatterStep  # noqa: Y015
+
+@_typing.final
+class GatherStep(_message.Message):
+    """GatherStep says which results a gather step collects."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCATTER_REF_FIELD_NUMBER: _builtins.int
+    STREAM_ERROR_FIELD_NUMBER: _builtins.int
+    scatter_ref: _builtins.str
+    """The scatter step before it."""
+    stream_error: Global___StreamError.ValueType
+    """What a failed child is."""
+    def __init__(
+        self,
+        *,
+        scatter_ref: _builtins.str = ...,
+        stream_error: Global___StreamError.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scatter_ref", b"scatter_ref", "stream_error", b"stream_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GatherStep: _TypeAlias = GatherStep  # noqa: Y015
+
+@_typing.final
+class ForEachStep(_message.Message):
+    """ForEachStep says which child runs a for-each step starts one after the other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_EXPR_FIELD_NUMBER: _builtins.int
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    ON_ITEM_ERROR_FIELD_NUMBER: _builtins.int
+    PARENT_CLOSE_POLICY_FIELD_NUMBER: _builtins.int
+    items_expr: _builtins.str
+    """The CEL expression of the list."""
+    input_json: _builtins.str
+    """The exact twin of input as JSON text; at most one of the two is given."""
+    on_item_error: Global___OnItemError.ValueType
+    """What a failed item leads to."""
+    parent_close_policy: Global___ParentClosePolicy.ValueType
+    """What becomes of a child that is open when the run ends; the default is to ask it to cancel."""
+    @_builtins.property
+    def workflow(self) -> Global___WorkflowReference:
+        """The definition of the children."""
+
+    @_builtins.property
+    def input(self) -> _struct_pb2.Value:
+        """The input of a child run, in which strings may hold `${{ }}` expressions over ITEM and INDEX; the default is an object of item and index."""
+
+    def __init__(
+        self,
+        *,
+        items_expr: _builtins.str = ...,
+        workflow: Global___WorkflowReference | None = ...,
+        input: _struct_pb2.Value | None = ...,
+        input_json: _builtins.str | None = ...,
+        on_item_error: Global___OnItemError.ValueType = ...,
+        parent_close_policy: Global___ParentClosePolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "input", b"input", "input_json", b"input_json", "workflow", b"workflow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "input", b"input", "input_json", b"input_json", "items_expr", b"items_expr", "on_item_error", b"on_item_error", "parent_close_policy", b"parent_close_policy", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
+    _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__input_json) -> _WhichOneofReturnType__input_json | None: ...
+
+Global___ForEachStep: _TypeAlias = ForEachStep  # noqa: Y015
+
+@_typing.final
+class DataflowStep(_message.Message):
+    """DataflowStep says what a dataflow step makes of a list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FieldsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    ITEMS_EXPR_FIELD_NUMBER: _builtins.int
+    EXPR_FIELD_NUMBER: _builtins.int
+    INITIAL_FIELD_NUMBER: _builtins.int
+    INITIAL_JSON_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    operation: Global___DataflowOperation.ValueType
+    """What is done with the elements."""
+    items_expr: _builtins.str
+    """The CEL expression of the list, or of a map, whose entries are then taken in the order of their keys."""
+    expr: _builtins.str
+    """The CEL expression per element over ITEM and INDEX; of a reduction over ACC too, which is what it gave for the element before."""
+    initial_json: _builtins.str
+    """The exact twin of initial as JSON text; at most one of the two is given."""
+    @_builtins.property
+    def initial(self) -> _struct_pb2.Value:
+        """What ACC is for the first element, in which strings may hold `${{ }}` expressions."""
+
+    @_builtins.property
+    def fields(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The CEL expressions per element of a projection, by the name of the field that each gives."""
+
+    def __init__(
+        self,
+        *,
+        operation: Global___DataflowOperation.ValueType = ...,
+        items_expr: _builtins.str = ...,
+        expr: _builtins.str | None = ...,
+        initial: _struct_pb2.Value | None = ...,
+        initial_json: _builtins.str | None = ...,
+        fields: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expr", b"_expr", "_initial_json", b"_initial_json", "expr", b"expr", "initial", b"initial", "initial_json", b"initial_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expr", b"_expr", "_initial_json", b"_initial_json", "expr", b"expr", "fields", b"fields", "initial", b"initial", "initial_json", b"initial_json", "items_expr", b"items_expr", "operation", b"operation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expr: _TypeAlias = _typing.Literal["expr"]  # noqa: Y015
+    _WhichOneofArgType__expr: _TypeAlias = _typing.Literal["_expr", b"_expr"]  # noqa: Y015
+    _WhichOneofReturnType__initial_json: _TypeAlias = _typing.Literal["initial_json"]  # noqa: Y015
+    _WhichOneofArgType__initial_json: _TypeAlias = _typing.Literal["_initial_json", b"_initial_json"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expr) -> _WhichOneofReturnType__expr | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_json) -> _WhichOneofReturnType__initial_json | None: ...
+
+Global___DataflowStep: _TypeAlias = DataflowStep  # noqa: Y015
+
+@_typing.final
+class SubworkflowStep(_message.Message):
+    """SubworkflowStep says which child run a subworkflow step starts, and what of it the step waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    INPUT_JSON_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_JSON_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    WAIT_FOR_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ON_TIMEOUT_FIELD_NUMBER: _builtins.int
+    PARENT_CLOSE_POLICY_FIELD_NUMBER: _builtins.int
+    input_json: _builtins.str
+    """The exact twin of input as JSON text; at most one of the two is given."""
+    output_json: _builtins.str
+    """The exact twin of output as JSON text; at most one of the two is given."""
+    mode: Global___SubworkflowMode.ValueType
+    """Whether the step waits."""
+    wait_for: _builtins.str
+    """What the step waits for, `terminal` or `checkpoint:` and a checkpoint's name; the default is `terminal`."""
+    timeout_ms: _builtins.int
+    """The longest time in milliseconds to wait."""
+    on_timeout: Global___OnChildTimeout.ValueType
+    """What the time-out does."""
+    parent_close_policy: Global___ParentClosePolicy.ValueType
+    """What becomes of the child if it is open when the run ends; the default is to ask it to cancel if the step waits, else to leave it alone."""
+    @_builtins.property
+    def workflow(self) -> Global___WorkflowReference:
+        """The definition of the child."""
+
+    @_builtins.property
+    def input(self) -> _struct_pb2.Value:
+        """The input of the child, in which strings may hold `${{ }}` expressions; the default is an empty object."""
+
+    @_builtins.property
+    def output(self) -> _struct_pb2.Value:
+        """The output of the step, in which strings may hold `${{ }}` expressions over OUTPUT, the child's output; the default is that output."""
+
+    def __init__(
+        self,
+        *,
+        workflow: Global___WorkflowReference | None = ...,
+        input: _struct_pb2.Value | None = ...,
+        input_json: _builtins.str | None = ...,
+        output: _struct_pb2.Value | None = ...,
+        output_json: _builtins.str | None = ...,
+        mode: Global___SubworkflowMode.ValueType = ...,
+        wait_for: _builtins.str | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        on_timeout: Global___OnChildTimeout.ValueType = ...,
+        parent_close_policy: Global___ParentClosePolicy.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "_timeout_ms", b"_timeout_ms", "_wait_for", b"_wait_for", "input", b"input", "input_json", b"input_json", "output", b"output", "output_json", b"output_json", "timeout_ms", b"timeout_ms", "wait_for", b"wait_for", "workflow", b"workflow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_json", b"_input_json", "_output_json", b"_output_json", "_timeout_ms", b"_timeout_ms", "_wait_for", b"_wait_for", "input", b"input", "input_json", b"input_json", "mode", b"mode", "on_timeout", b"on_timeout", "output", b"output", "output_json", b"output_json", "parent_close_policy", b"parent_close_policy", "timeout_ms", b"timeout_ms", "wait_for", b"wait_for", "workflow", b"workflow"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
+    _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
+    _WhichOneofReturnType__output_json: _TypeAlias = _typing.Literal["output_json"]  # noqa: Y015
+    _WhichOneofArgType__output_json: _TypeAlias = _typing.Literal["_output_json", b"_output_json"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__wait_for: _TypeAlias = _typing.Literal["wait_for"]  # noqa: Y015
+    _WhichOneofArgType__wait_for: _TypeAlias = _typing.Literal["_wait_for", b"_wait_for"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__input_json) -> _WhichOneofReturnType__input_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__output_json) -> _WhichOneofReturnType__output_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wait_for) -> _WhichOneofReturnType__wait_for | None: ...
+
+Global___SubworkflowStep: _TypeAlias = SubworkflowStep  # noqa: Y015
 
 @_typing.final
 class CompensationPolicy(_message.Message):
