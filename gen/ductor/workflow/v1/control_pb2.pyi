@@ -544,6 +544,7 @@ class NodeSnapshot(_message.Message):
     RETRY_POLICY_CHANGED_FIELD_NUMBER: _builtins.int
     TIMEOUTS_CHANGED_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
+    FAN_FIELD_NUMBER: _builtins.int
     step_ref: _builtins.str
     """The step's ref."""
     status: _run_pb2.NodeStatus.ValueType
@@ -594,6 +595,10 @@ class NodeSnapshot(_message.Message):
     def waiting(self) -> _run_pb2.WaitState:
         """Why the node is parked; absent when it is not."""
 
+    @_builtins.property
+    def fan(self) -> _run_pb2.FanState:
+        """Where the fan-out of the node stands; absent where it has none."""
+
     def __init__(
         self,
         *,
@@ -616,10 +621,11 @@ class NodeSnapshot(_message.Message):
         retry_policy_changed: _builtins.bool = ...,
         timeouts_changed: _builtins.bool = ...,
         waiting: _run_pb2.WaitState | None = ...,
+        fan: _run_pb2.FanState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "error", b"error", "retry_policy", b"retry_policy", "retry_time", b"retry_time", "timeouts", b"timeouts", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "error", b"error", "fan", b"fan", "retry_policy", b"retry_policy", "retry_time", b"retry_time", "timeouts", b"timeouts", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelling", b"cancelling", "end_time", b"end_time", "error", b"error", "failures", b"failures", "losses", b"losses", "outcome_unknown", b"outcome_unknown", "output_attempt", b"output_attempt", "output_size", b"output_size", "paused", b"paused", "retry_policy", b"retry_policy", "retry_policy_changed", b"retry_policy_changed", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "timeouts", b"timeouts", "timeouts_changed", b"timeouts_changed", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "cancelling", b"cancelling", "end_time", b"end_time", "error", b"error", "failures", b"failures", "fan", b"fan", "losses", b"losses", "outcome_unknown", b"outcome_unknown", "output_attempt", b"output_attempt", "output_size", b"output_size", "paused", b"paused", "retry_policy", b"retry_policy", "retry_policy_changed", b"retry_policy_changed", "retry_time", b"retry_time", "skip_reason", b"skip_reason", "status", b"status", "step_ref", b"step_ref", "timeouts", b"timeouts", "timeouts_changed", b"timeouts_changed", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

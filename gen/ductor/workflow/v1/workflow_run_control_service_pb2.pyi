@@ -1023,6 +1023,7 @@ class ListRunAttemptsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     step_ref: _builtins.str
@@ -1033,6 +1034,8 @@ class ListRunAttemptsRequest(_message.Message):
     """The next_page_token of the page before."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    item_index: _builtins.int
+    """Where given, the child of that step whose attempts are listed."""
     def __init__(
         self,
         *,
@@ -1041,12 +1044,15 @@ class ListRunAttemptsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        item_index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_item_index", b"_item_index", "item_index", b"item_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "run_id", b"run_id", "step_ref", b"step_ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_item_index", b"_item_index", "item_index", b"item_index", "page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "run_id", b"run_id", "step_ref", b"step_ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__item_index: _TypeAlias = _typing.Literal["item_index"]  # noqa: Y015
+    _WhichOneofArgType__item_index: _TypeAlias = _typing.Literal["_item_index", b"_item_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__item_index) -> _WhichOneofReturnType__item_index | None: ...
 
 Global___ListRunAttemptsRequest: _TypeAlias = ListRunAttemptsRequest  # noqa: Y015
 
@@ -1233,12 +1239,17 @@ class ResetPreview(_message.Message):
     INHERITED_INVERSE_STEP_REFS_FIELD_NUMBER: _builtins.int
     SOURCE_STATUS_FIELD_NUMBER: _builtins.int
     REAPPLIED_SIGNALS_FIELD_NUMBER: _builtins.int
+    ATTACHED_CHILDREN_FIELD_NUMBER: _builtins.int
+    DETACHED_CHILDREN_FIELD_NUMBER: _builtins.int
+    DETACHED_CHILDREN_COUNT_FIELD_NUMBER: _builtins.int
     transition_seq: _builtins.int
     """The transition after which the new run takes over."""
     source_status: _run_pb2.RunStatus.ValueType
     """The status of the source run, which a reset does not change."""
     reapplied_signals: _builtins.int
     """How many signals the new run is told again: those that no step had taken by that transition."""
+    detached_children_count: _builtins.int
+    """How many of those there are: more than are given where there are too many."""
     @_builtins.property
     def kept_step_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The nodes that stay as they were after that transition, in graph order."""
@@ -1263,6 +1274,14 @@ class ResetPreview(_message.Message):
     def inherited_inverse_step_refs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The kept steps whose inverses the new run takes over."""
 
+    @_builtins.property
+    def attached_children(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResetChild]:
+        """The child runs that the new run takes for its own instead of starting others, in graph order."""
+
+    @_builtins.property
+    def detached_children(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResetChild]:
+        """The open child runs of steps that run again which stay the source's, in the order of their steps and indexes; at most 100."""
+
     def __init__(
         self,
         *,
@@ -1275,14 +1294,51 @@ class ResetPreview(_message.Message):
         inherited_inverse_step_refs: _abc.Iterable[_builtins.str] | None = ...,
         source_status: _run_pb2.RunStatus.ValueType = ...,
         reapplied_signals: _builtins.int = ...,
+        attached_children: _abc.Iterable[Global___ResetChild] | None = ...,
+        detached_children: _abc.Iterable[Global___ResetChild] | None = ...,
+        detached_children_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compensated_step_refs", b"compensated_step_refs", "inherited_inverse_step_refs", b"inherited_inverse_step_refs", "kept_step_refs", b"kept_step_refs", "overridden_step_refs", b"overridden_step_refs", "preserved_step_refs", b"preserved_step_refs", "reapplied_signals", b"reapplied_signals", "restarted_step_refs", b"restarted_step_refs", "source_status", b"source_status", "transition_seq", b"transition_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_children", b"attached_children", "compensated_step_refs", b"compensated_step_refs", "detached_children", b"detached_children", "detached_children_count", b"detached_children_count", "inherited_inverse_step_refs", b"inherited_inverse_step_refs", "kept_step_refs", b"kept_step_refs", "overridden_step_refs", b"overridden_step_refs", "preserved_step_refs", b"preserved_step_refs", "reapplied_signals", b"reapplied_signals", "restarted_step_refs", b"restarted_step_refs", "source_status", b"source_status", "transition_seq", b"transition_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResetPreview: _TypeAlias = ResetPreview  # noqa: Y015
+
+@_typing.final
+class ResetChild(_message.Message):
+    """ResetChild is a child run that a reset meets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_REF_FIELD_NUMBER: _builtins.int
+    ITEM_INDEX_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    step_ref: _builtins.str
+    """The step whose child it is."""
+    item_index: _builtins.int
+    """The index of the child in the fan-out of its step."""
+    run_id: _builtins.str
+    """The child run, which may be a successor of the one that was started."""
+    status: _run_pb2.RunStatus.ValueType
+    """The status of the child run."""
+    def __init__(
+        self,
+        *,
+        step_ref: _builtins.str = ...,
+        item_index: _builtins.int = ...,
+        run_id: _builtins.str = ...,
+        status: _run_pb2.RunStatus.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_index", b"item_index", "run_id", b"run_id", "status", b"status", "step_ref", b"step_ref"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetChild: _TypeAlias = ResetChild  # noqa: Y015
 
 @_typing.final
 class ListResetTargetsRequest(_message.Message):
