@@ -14,7 +14,7 @@ import msgspec
 from ductord.engine.graph import graph_of
 from ductord.model.effects import Effect, QueueTask
 from ductord.model.enums import RunStatus, TaskKind
-from ductord.model.events import AttemptCreated, Event, NodeEnded
+from ductord.model.events import AttemptCreated, Event, NodeEnded, RunForked
 from ductord.model.fan import Gathered, GatheredChild, Item, ItemRow, Kin, Workflow
 from ductord.model.fan_effects import RecordItems
 from ductord.model.fan_events import (
@@ -93,6 +93,9 @@ class Fans:
         self._ends: dict[tuple[str, int, int], ChildLine] = {
             (c.step_ref, c.attempt, c.item_index): c for c in recording.children
         }
+        self._ends_of: dict[tuple[str, int], list[ChildLine]] = {}
+        for end in recording.children:
+            self._ends_of.setdefault((end.step_ref, end.item_index), []).append(end)
         self._workflows = recording.workflows
         self._steps: dict[str, _Children] = {}
         self._items: dict[_Key, Item] = {}
@@ -164,27 +167,39 @@ class Fans:
             )
 
     def _kin(self, need: KinNeed, line: TransitionLine, run: Run | None) -> Iterator[Kin]:
-        """A child that the node did not begin anew had completed; one that it takes up under the id that it had before was open, or could be redriven. Of
+        """A child that the node did not begin anew had completed; one that it takes up under the id that it had before was open, as far as that goes. Of
         others it makes no difference to the events whether there is one."""
         fan = run.nodes[self._index[need.step_ref]].fan if run is not None else None
         if fan is None:
             return
-        again, resumed = set(_indexes(fan.again)), False
+        again, resumed, taken_up = set(_indexes(fan.again)), False, False
         for event in line.events:
-            if isinstance(event, FanResumed) and event.step_ref == need.step_ref:
-                again, resumed = set(_indexes(event.again)), True
+            match event:
+                case RunForked(attached=attached):
+                    taken_up = need.step_ref in attached
+                    if not taken_up:
+                        return
+                case FanResumed(step_ref=ref) if ref == need.step_ref:
+                    again, resumed = set(_indexes(event.again)), True
+                case ChildrenBegun(step_ref=ref) if ref == need.step_ref:
+                    taken_up = taken_up or (event.run_id != "" and event.run_id == fan.child_run_id)
+                case _:
+                    pass
         children = self._steps[need.step_ref]
         for index in range(fan.next):
-            if index in again:
-                taken_up = fan.child_run_id and self._takes_up(line, need.step_ref, fan.child_run_id)
-                if taken_up and index == fan.next - 1:
-                    yield Kin(item_index=index, run_id=fan.child_run_id, status=RunStatus.FAILED, redrivable=True)
-            elif resumed or isinstance(children.ended.get(index), int):
-                end = self._ends.get((need.step_ref, children.begun.get(index, 0), index))
-                yield Kin(item_index=index, run_id=end.run_id if end is not None else "", status=RunStatus.COMPLETED)
+            last = fan.child_run_id if index == fan.next - 1 else ""
+            succeeded = isinstance(children.ended.get(index), int)
+            if index not in again and (resumed or succeeded):
+                end = self._end(need.step_ref, index, line.at)
+                run_id = last or (end.run_id if end is not None else "")
+                yield Kin(item_index=index, run_id=run_id, first_run_id=last, status=RunStatus.COMPLETED)
+            elif last and taken_up:
+                yield Kin(item_index=index, run_id=last, first_run_id=last, status=RunStatus.RUNNING)
 
-    def _takes_up(self, line: TransitionLine, ref: str, run_id: str) -> bool:
-        return any(isinstance(e, ChildrenBegun) and e.step_ref == ref and e.run_id == run_id for e in line.events)
+    def _end(self, ref: str, index: int, at: datetime) -> ChildLine | None:
+        """What a child that succeeded came to: one that a redrive takes up has an end for every attempt of its node, and those that succeeded are left."""
+        known = [end for end in self._ends_of.get((ref, index), ()) if end.time <= at]
+        return max(known, key=lambda end: end.attempt, default=None)
 
     def _gathered(self, need: GatheredNeed, line: TransitionLine) -> Gathered:
         known = self._steps[need.step_ref].copy()
@@ -198,17 +213,19 @@ class Fans:
                 status = end.status.value if end.status is not None else ""
                 children.append(GatheredChild(item_index=index, fault=end.fault, run_id=end.run_id, status=status))
             elif end is not None:
-                bytes_, child = self._success(need, index, end or known.begun[index])
+                bytes_, child = self._success(need, index, end, line.at)
                 size += bytes_
                 children.append(child)
         return Gathered(size=size, children=tuple(children) if size <= need.max_bytes else ())
 
-    def _success(self, need: GatheredNeed, index: int, attempt: int) -> tuple[int, GatheredChild]:
+    def _success(self, need: GatheredNeed, index: int, attempt: int, at: datetime) -> tuple[int, GatheredChild]:
         if not need.runs:
             row = self._attempts[need.step_ref, TaskKind.ITEM, index, attempt]
             size = row.reference.size if row.reference is not None else 0
             return size, GatheredChild(item_index=index, output=row.output)
-        end = self._ends[need.step_ref, attempt, index]
+        end = self._end(need.step_ref, index, at)
+        if end is None:
+            raise KeyError(index)
         status = end.status.value if end.status is not None else ""
         return end.size, GatheredChild(item_index=index, output=end.output, run_id=end.run_id, status=status)
 
