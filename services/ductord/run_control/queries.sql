@@ -91,10 +91,10 @@ order by i.create_time, i.request_id limit $3;
 
 -- name: list_attempts
 -- Oldest first. Outputs are sent as long as their sum stays within $10; what is beyond is not even read, and starts the next page.
---   $3 step ref, '' for all  $4 to $8 the row to go on after  $9 limit
+--   $3 step ref, '' for all  $4 to $8 the row to go on after  $9 limit  $11 item index, null for all
 with page as (
     select * from eec_workflow_step_attempt a
-    where a.tenant_id = $1 and a.run_id = $2 and ($3::text = '' or a.step_ref = $3)
+    where a.tenant_id = $1 and a.run_id = $2 and ($3::text = '' or a.step_ref = $3) and ($11::int is null or a.item_index = $11)
       and (a.create_time, a.step_ref, a.item_index, a.kind, a.attempt) > (coalesce($4::timestamptz, '-infinity'), $5::text, $6::int, $7::text, $8::int)
     order by a.create_time, a.step_ref, a.item_index, a.kind, a.attempt limit $9
 )

@@ -26,6 +26,7 @@ from ductord.rpc.attempts import FIRST, attempts_page
 from ductord.rpc.bounds import Limits
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
+from ductord.rpc.errors import field_required
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.paging import page_of
@@ -196,13 +197,18 @@ class Servicer(rpc.WorkflowRunControlServiceServicer):
     async def ListRunAttempts(self, request: api.ListRunAttemptsRequest, context: Any) -> api.ListRunAttemptsResponse:  # noqa: N802
         """Its attempts, oldest first."""
         run_id, ref = run_id_of(request.run_id), request.step_ref
+        item = request.item_index if request.HasField("item_index") else None
+        if item is not None and not ref:
+            raise field_required("step_ref")
         page = page_of(request, caller().tenant)
         async with self._looking() as (db, tenant_id):
             run = await find(db, self._versions, tenant_id, run_id)
             if ref:
                 known_step(run.manifest, ref)
             after = FIRST if page.after is None else page.after
-            rows = await db.fetch(_q["list_attempts"], tenant_id, run_id, ref, *after, page.fetch, self._max_bytes)
+            rows = await db.fetch(
+                _q["list_attempts"], tenant_id, run_id, ref, *after, page.fetch, self._max_bytes, item
+            )
         data, token = attempts_page(rows, page, request.payload_format, self._max_bytes)
         return api.ListRunAttemptsResponse(data=data, next_page_token=token, metadata=response_metadata(run.now))
 
