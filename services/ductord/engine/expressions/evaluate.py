@@ -48,7 +48,7 @@ class Programs:
         value = self.value(expr, bindings)
         if value is True or value is False:
             return value
-        raise ExpressionError(expr.source, f"a condition must be a bool, this is {_kind(value)}")
+        raise ExpressionError(expr.source, f"a condition must be a bool, this is {described(value)}")
 
     def value(self, expr: Expression, bindings: Bindings) -> JSON:
         """The JSON value of an expression, shared with the bindings where it is a part of them. Raises `ExpressionError`."""
@@ -143,7 +143,7 @@ def holds(source: str, bindings: Bindings) -> bool:
     value = _compiled(source).run(bindings, ())
     if value is True or value is False:
         return value
-    raise ExpressionError(source, f"a condition must be a bool, this is {_kind(value)}")
+    raise ExpressionError(source, f"a condition must be a bool, this is {described(value)}")
 
 
 @lru_cache(maxsize=1_024)
@@ -207,7 +207,10 @@ def _printed(value: JSON, source: str) -> str:
     return orjson.dumps(value).decode()
 
 
-def _kind(value: JSON) -> str:
+def described(value: JSON) -> str:
+    """What kind of value it is, in words: «a list»."""
     if value is None:
         return "null"
+    if isinstance(value, bool):
+        return "a bool"
     return {str: "a string", int: "an int", float: "a double", list: "a list", dict: "a map"}[type(value)]
