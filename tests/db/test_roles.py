@@ -26,6 +26,8 @@ SELECT = {
         "signal",
         "digest",
         "intent",
+        "child",
+        "item_page",
     },
     "signals": {"version", "run_start", "run", "signal", "wait", "event", "receipt"},
     "reads": {
@@ -49,6 +51,8 @@ SELECT = {
         "receipt",
         "digest",
         "digest_arrival",
+        "child",
+        "item_page",
     },
     "coordinator": {
         "definition",
@@ -71,6 +75,8 @@ SELECT = {
         "digest",
         "digest_arrival",
         "digest_last",
+        "child",
+        "item_page",
     },
     "dispatch": {"step_attempt"},
 }
@@ -99,6 +105,8 @@ INSERT = {
         "digest",
         "digest_arrival",
         "digest_last",
+        "child",
+        "item_page",
     },
     "dispatch": {"wakeup"},
 }
@@ -150,6 +158,17 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
         "digest": {"leader_run_id", "close_time", "flush_time"},
         "digest_arrival": {"place", "told_time", "leave_time"},
         "digest_last": {"last_time"},
+        "child": {
+            "child_run_id",
+            "sync",
+            "detached",
+            "end_time",
+            "status",
+            "checkpoint_status",
+            "error_code",
+            "error_message",
+            "applied_time",
+        },
     },
     "dispatch": {"step_attempt": LEASE_AND_RESULT},
 }
@@ -277,6 +296,9 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
         x as (insert into {T}digest_arrival (tenant_id, run_id, step_ref, attempt, window_id, arrive_time, place)
               select t, r, 'a', 1, v, now(), 'leads' from ids),
         y as (insert into {T}digest_last (tenant_id, family_slug, step_ref, key, last_time) select t, 's', 'a', '1', now() from ids),
+        z as (insert into {T}child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, close_policy, create_time)
+              select t, r, 'a', 0, 1, v, v, true, 'abandon', now() from ids),
+        aa as (insert into {T}item_page (tenant_id, run_id, step_ref, attempt, page, items) select t, r, 'a', 1, 0, '[]' from ids),
         l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
         insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids
         """

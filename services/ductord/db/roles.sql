@@ -47,7 +47,8 @@ grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
 
 -- run_control: asks, and looks at what became of it. It never writes a run.
 grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer,
-    eec_workflow_quarantine, eec_workflow_compensation, eec_workflow_signal, eec_workflow_digest to ductor_run_control;
+    eec_workflow_quarantine, eec_workflow_compensation, eec_workflow_signal, eec_workflow_digest, eec_workflow_child, eec_workflow_item_page
+    to ductor_run_control;
 grant select, insert on eec_workflow_intent to ductor_run_control;
 grant insert on eec_workflow_wakeup, eec_workflow_audit to ductor_run_control;  -- a resume that only wakes a run that was set aside settles itself
 
@@ -61,7 +62,7 @@ grant insert on eec_workflow_wakeup to ductor_signals;
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run_label, eec_workflow_run, eec_workflow_wakeup,
     eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit,
     eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt, eec_workflow_digest,
-    eec_workflow_digest_arrival to ductor_reads;
+    eec_workflow_digest_arrival, eec_workflow_child, eec_workflow_item_page to ductor_reads;
 
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
@@ -82,10 +83,9 @@ grant select, insert, update (applied_time) on eec_workflow_receipt to ductor_co
 grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarantine to ductor_coordinator;
 grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column
 grant insert on eec_workflow_audit to ductor_coordinator;
-
 grant select, insert on eec_workflow_item_page to ductor_coordinator;
-grant select, insert, update on eec_workflow_child to ductor_coordinator;
-grant select on eec_workflow_child, eec_workflow_item_page to ductor_reads, ductor_run_control;
+grant select, insert, update (child_run_id, sync, detached, end_time, status, checkpoint_status, error_code, error_message, applied_time)
+    on eec_workflow_child to ductor_coordinator;
 
 -- dispatch: lease and result columns of an attempt, nothing else.
 grant select, update (lease_secret, worker_id, poll_id, start_time, lease_expire_time, deadline_time, heartbeat_time, heartbeat_details, check_time,

@@ -29,17 +29,23 @@ create table eec_workflow_child (
     close_policy    text not null check (close_policy in ('request_cancel', 'abandon', 'terminate')),
     detached        boolean not null default false,   -- not told, not closed with the parent
     create_time     timestamptz not null,
-    end_time        timestamptz,                      -- when it ended, or reached what was waited for
-    status          text,                             -- its end
-    checkpoint_status text,                           -- or what became of the checkpoint
+    end_time        timestamptz,                      -- when it was told: of its end, or of the checkpoint that was waited for
+    status          text,                             -- its end; null: it is open
+    checkpoint_status text,                           -- what became of the checkpoint
     error_code      text not null default '',
     error_message   text not null default '',
     applied_time    timestamptz,                      -- the parent's tick has applied it
     primary key (tenant_id, parent_run_id, step_ref, item_index, attempt)
 );
 create index eec_workflow_child_run on eec_workflow_child (tenant_id, child_run_id);
-create index eec_workflow_child_new on eec_workflow_child (tenant_id, parent_run_id) where end_time is not null and applied_time is null and not detached;
-create index eec_workflow_child_open on eec_workflow_child (tenant_id, parent_run_id, step_ref) where end_time is null and not detached;
+create index eec_workflow_child_new on eec_workflow_child (tenant_id, parent_run_id, end_time)  -- few: the net reads all of it
+    where end_time is not null and applied_time is null and sync and not detached;
+create index eec_workflow_child_open on eec_workflow_child (tenant_id, parent_run_id, step_ref, item_index, attempt) where status is null and not detached;
+
+-- A wide fan-out may have more reports than one tick is shown: those that it is shown are the oldest, and no tick reads the others.
+drop index eec_workflow_step_attempt_reported;
+create index eec_workflow_step_attempt_reported on eec_workflow_step_attempt (tenant_id, run_id, report_time)
+    where status = 'open' and report_time is not null;
 
 -- The tree of a run, root first, and the children of one, newest last.
 create index eec_workflow_run_start_root on eec_workflow_run_start (tenant_id, root_run_id, create_time, run_id) where parent_run_id is not null;
