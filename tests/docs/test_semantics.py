@@ -20,6 +20,7 @@ from ductord.engine.retry import FINAL, REFUSED
 from ductord.engine.steps import event_set, human_loop
 from ductord.model import jsonvalue
 from ductord.model.authored import compensation, waits, words
+from ductord.model.fanout import MAX_CHILDREN, MAX_DEPTH
 from ductord.rpc import paging
 from ductord.rpc.config import Settings
 from ductord.rpc.reasons import CODES
@@ -69,6 +70,12 @@ LIMITS_TABLE = {
     "events that an event set holds": event_set.MAX_EVENTS,
     "events of a digest's window": windows.MAX_EVENTS,
     "how long an event is kept, and its id dedupes": published.MAX_TTL_S,
+    "children of one fan-out": MAX_CHILDREN,
+    "inline children of a scatter that does not say": LIMITS.max_inline_children,
+    "the items of one fan-out, together": LIMITS.aggregate_max_bytes,
+    "what a gather or a for_each collects": LIMITS.aggregate_max_bytes,
+    "elements of a dataflow step": MAX_CHILDREN,
+    "runs nested in each other": MAX_DEPTH,
     "a page of a list": paging.MAX_SIZE,
 }
 
