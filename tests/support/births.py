@@ -24,6 +24,9 @@ def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
         reset_from_seq=born.reset_from_seq,
         overrides=overrides,
         preserved=born.preserved,
+        root_run_id=born.run_id if reset else source.start.root_run_id,
+        parent_run_id="" if reset else source.start.parent_run_id,
+        nesting_depth=0 if reset else source.start.nesting_depth,
     )
     rows = Rows(source.manifest, source.programs, start, source.family)
     for control in source.forwarded(born.run_id):
@@ -38,3 +41,11 @@ def bear(source: Rows, born: StartRun, at: datetime) -> Rows:
         if run_id == born.run_id:
             rows.outside.tell(*source.outside.signals[name])
     return rows
+
+
+def bear_all(family: dict[str, Rows], at: datetime) -> None:
+    """Bear all whom runs of the family have given birth to and who are not there yet."""
+    for source in list(family.values()):
+        for born in source.born.values():
+            if born.run_id not in family:
+                bear(source, born, at)

@@ -8,7 +8,6 @@ import orjson
 from msgspec.structs import replace
 
 from ductord.engine.compile import compile_definition
-from ductord.engine.expressions import Programs, programs_for
 from ductord.engine.limits import LIMITS, Limits
 from ductord.model.control import Control
 from ductord.model.enums import AttemptStatus, Outcome
@@ -16,7 +15,9 @@ from ductord.model.fault import Fault
 from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest
 from ductord.model.run import RunStart
-from tests.support.births import bear
+from tests.support.births import bear_all
+from tests.support.catalogue import Catalogue
+from tests.support.needs import result_of, status_of
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt
 from tests.support.world import (
@@ -24,6 +25,8 @@ from tests.support.world import (
     RUN_ID,
     START,
     Born,
+    Cascaded,
+    Child,
     Failure,
     Listening,
     OpenTask,
@@ -31,20 +34,21 @@ from tests.support.world import (
     SettledSignal,
     Snapshot,
     Success,
+    Target,
     Task,
     Timer,
     Transition,
+    in_story_order,
     run_id_of,
 )
 
 
 class MemoryWorld:
-    """One definition, its runs, and those that they give birth to."""
+    """Definitions, their runs, and those that they give birth to."""
 
     def __init__(self) -> None:
         self._now = START
-        self._manifest: Manifest | None = None
-        self._programs: Programs | None = None
+        self._catalogue = Catalogue()
         self._rows: Rows | None = None
         self._triggered = 0
         self._limits: Limits = LIMITS
@@ -102,39 +106,48 @@ class MemoryWorld:
 
     async def follow(self) -> None:
         source = self._running
-        born = list(source.born.values())[-1]
-        self._rows = source.family.get(born.run_id) or bear(source, born, self._now)
+        self._rows = source.family[list(source.born.values())[-1].run_id]
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the story's definition."""
-        assert self._manifest is not None
-        return self._manifest
+        """What the run runs."""
+        return self._running.manifest
+
+    async def definition(self) -> Manifest:
+        return self.manifest
 
     async def define(self, definition: dict[str, Any]) -> None:
-        self._manifest = compile_definition(definition).manifest
-        assert self._manifest is not None
-        self._programs = programs_for(self._manifest)
+        manifest = compile_definition(definition).manifest
+        assert manifest is not None
+        self._catalogue.publish(manifest)
 
-    async def trigger(self, payload: Any, subject_type: str, subject_id: str, actor: str) -> None:
-        assert self._manifest is not None
-        assert self._programs is not None
+    async def archive(self, family_slug: str, version: int) -> None:
+        self._catalogue.archive(family_slug, version)
+
+    async def trigger(
+        self, payload: Any, subject_type: str, subject_id: str, actor: str, family_slug: str = ""
+    ) -> None:
+        version = self._catalogue.newest(family_slug)
         self._triggered += 1
+        run_id = run_id_of(self._triggered)
         start = RunStart(
             tenant_id="story",
-            run_id=run_id_of(self._triggered),
-            definition_id="00000000-0000-7000-8000-00000000000d",
-            version_id="00000000-0000-7000-8000-00000000000e",
-            version=1,
-            family_slug=self._manifest.family_slug,
+            run_id=run_id,
+            definition_id=version.definition_id,
+            version_id=version.version_id,
+            version=version.number,
+            family_slug=version.manifest.family_slug,
             create_time=self._now,
+            root_run_id=run_id,
+            journey_id=run_id,
+            variables=version.manifest.variables,
             subject_type=subject_type,
             subject_id=subject_id,
             payload=payload,
             actor=actor,
         )
         family = self._rows.family if self._rows is not None else None
-        self._rows = Rows(self._manifest, self._programs, start, family)
+        self._rows = Rows(version.manifest, version.programs, start, family, self._catalogue)
 
     async def turn(self, run_id: str) -> None:
         self._rows = self._running.family[run_id]
@@ -142,18 +155,55 @@ class MemoryWorld:
     async def tick(self) -> list[Transition]:
         rows = self._running
         rows.limits = self._limits
-        rows.sweep(self._now)
+        for one in self.family:
+            one.sweep(self._now)
         transitions = []
         while True:
-            told = tuple(rows.digests.facts(self.run_id))
+            told = self._facts(rows)
             transition = rows.tick(self._now)
+            bear_all(rows.family, self._now)
             if transition is not None:
                 transitions.append(transition)
-            elif told == tuple(rows.digests.facts(self.run_id)):
+            elif told == self._facts(rows):
                 return transitions
 
-    async def lease(self, step_ref: str | None) -> list[Task]:
-        leased = sorted(self._running.leasable(self._now, step_ref), key=lambda a: (a.name, a.task.attempt))
+    @staticmethod
+    def _facts(rows: Rows) -> tuple[Any, ...]:
+        run_id = rows.start.run_id
+        return tuple(rows.digests.facts(run_id)), rows.kinship.facts(run_id)
+
+    async def parent(self) -> str:
+        return self._running.start.parent_run_id
+
+    async def children(self) -> list[Child]:
+        rows = self._running
+        return [
+            Child(
+                step_ref=row.step_ref,
+                item_index=row.item_index,
+                attempt=row.attempt,
+                run_id=row.run_id,
+                status=status_of(rows.family[row.run_id]),
+                sync=row.sync,
+                checkpoint=row.checkpoint,
+                close_policy=row.close_policy,
+                detached=row.detached,
+                told=row.end_time is not None,
+                applied=row.applied_time is not None,
+            )
+            for row in rows.kinship.of(self.run_id)
+        ]
+
+    async def cascaded(self) -> list[Cascaded]:
+        return [
+            Cascaded(request_id=c.request_id, verb=c.verb, parent_run_id=c.actor.removeprefix("run:"))
+            for c in self._running.controls.values()
+            if c.actor.startswith("run:")
+        ]
+
+    async def lease(self, wanted: Target | None) -> list[Task]:
+        found = self._running.leasable(self._now, wanted)
+        leased = sorted(found, key=lambda a: (in_story_order(a.name), a.task.attempt))
         for row in leased:
             self._running.lease(row, self._now)
         return [
@@ -213,7 +263,9 @@ class MemoryWorld:
             run=rows.run,
             refs=refs,
             tasks=tuple(
-                self._open(row) for key, row in sorted(rows.attempts.items()) if row.status is AttemptStatus.OPEN
+                self._open(row)
+                for _, row in sorted(rows.attempts.items(), key=lambda i: (in_story_order(i[0][0]), i[0][1]))
+                if row.status is AttemptStatus.OPEN
             ),
             timers=tuple(
                 Timer(kind=kind, step_ref=ref, due_time=due)
@@ -224,7 +276,7 @@ class MemoryWorld:
                 for name, (status, refs) in sorted(rows.checkpoints.items())
             },
             has_result=rows.result is not None,
-            result=self._result(rows),
+            result=result_of(rows),
             born=tuple(
                 Born(
                     run_id=born.run_id,
@@ -240,12 +292,8 @@ class MemoryWorld:
             ),
             kept=tuple(rows.outside.kept()),
             receipts=dict(sorted(Counter(receipt.step_ref for receipt in rows.outside.unapplied()).items())),
+            children=tuple(await self.children()),
         )
-
-    def _result(self, rows: Rows) -> Any:
-        if rows.result is None or rows.result.refs is None:
-            return orjson.loads(rows.result.output_json) if rows.result else None
-        return {ref: rows.attempts[ref, attempt].output for ref, attempt in rows.result.refs.items()}
 
     def _open(self, row: Attempt) -> OpenTask:
         if row.outcome is not None:

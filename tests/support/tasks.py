@@ -15,7 +15,7 @@ from ductord.model.effects import HoldTasks, QueueTask, ReleaseTasks
 from ductord.model.enums import AttemptStatus, Outcome, TaskKind
 from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import AttemptReport, LateSuccess
-from tests.support.world import LEASE_MS, task_name
+from tests.support.world import LEASE_MS, Target, in_story_order, task_name
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -48,7 +48,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     @property
     def name(self) -> str:
         """How stories call it."""
-        return task_name(self.task.step_ref, self.task.kind)
+        return task_name(self.task.step_ref, self.task.kind, self.task.item_index)
 
     @property
     def waiting(self) -> bool:
@@ -77,17 +77,19 @@ class Tasks:
                     report_time=a.late[0],
                     output=reference(a.task.attempt, a.late[1]),
                     kind=a.task.kind,
+                    item_index=a.task.item_index,
                 )
 
     def _reports(self) -> Iterator[AttemptReport]:
         reported = [a for a in self.attempts.values() if a.status is AttemptStatus.OPEN and a.outcome is not None]
-        for a in sorted(reported, key=lambda a: (a.report_time, a.name, a.task.attempt)):
+        for a in sorted(reported, key=_in_order_of_report):
             assert a.outcome is not None
             assert a.report_time is not None
             yield AttemptReport(
                 step_ref=a.task.step_ref,
                 attempt=a.task.attempt,
                 kind=a.task.kind,
+                item_index=a.task.item_index,
                 outcome=a.outcome,
                 report_time=a.report_time,
                 start_time=a.start_time,
@@ -95,6 +97,7 @@ class Tasks:
                 fault=a.fault,
                 non_retryable=a.non_retryable,
                 retry_after_ms=a.retry_after_ms,
+                item=a.task.item,
             )
 
     def _hold(self, effect: HoldTasks | ReleaseTasks, now: datetime) -> None:
@@ -103,7 +106,7 @@ class Tasks:
             ref = row.task.step_ref
             if not row.waiting or row.lease or effect.step_ref not in ("", ref) or ref in still:
                 continue
-            if row.task.kind is not TaskKind.STEP and not effect.step_ref:
+            if row.task.kind in (TaskKind.COMPENSATION, TaskKind.FINALLY) and not effect.step_ref:
                 continue
             if isinstance(effect, ReleaseTasks) and row.held:
                 row.due_time = max(row.due_time, now)
@@ -131,14 +134,14 @@ class Tasks:
             return Outcome.HEARTBEAT_TIMED_OUT
         return Outcome.LOST if row.lease_expire_time <= now else None
 
-    def leasable(self, now: datetime, name: str | None = None) -> list[Attempt]:
+    def leasable(self, now: datetime, wanted: Target | None = None) -> list[Attempt]:
         """What a worker could be given now."""
         rows = [
             a
             for a in self.attempts.values()
             if a.waiting and not a.lease and not a.asked and not a.held and a.due_time <= now
         ]
-        return [a for a in rows if name in (None, a.name)]
+        return [a for a in rows if wanted is None or wanted.covers(a.name)]
 
     def lease(self, row: Attempt, now: datetime) -> None:
         """Give it to a worker."""
@@ -170,6 +173,11 @@ class Tasks:
     def fenced_in(self, row: Attempt) -> bool:
         """Whether the worker that leased the attempt still speaks for it."""
         return row.lease and row.waiting
+
+
+def _in_order_of_report(row: Attempt) -> tuple[datetime, str, int, str, int]:
+    assert row.report_time is not None
+    return row.report_time, *in_story_order(row.name), row.task.attempt
 
 
 def _over(since: datetime, limit_ms: int | None, now: datetime) -> bool:

@@ -1,10 +1,6 @@
 """Facts as lines: how events, tasks and snapshots read in a transcript. No ids, no wall clock: the same story gives the same lines."""
 
-import json
-import re
 from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, assert_never
 
 from ductord.model.enums import (
     CompensationStatus,
@@ -16,7 +12,6 @@ from ductord.model.enums import (
     Outcome,
     SignalStatus,
     SignalVerb,
-    WaitingType,
 )
 from ductord.model.events import (
     AttemptCreated,
@@ -49,12 +44,12 @@ from ductord.model.events import (
     RunStopping,
     WaitChanged,
 )
-from ductord.model.fault import Fault
 from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
-from ductord.model.run import Inverse, Node, Received, Run, Waiting
+from ductord.model.run import Inverse, Node, Run
+from tests.support.fan_lines import child_lines, fan, fan_event, task_lines
+from tests.support.saying import as_json, because, received, since_start, waits, word
 from tests.support.world import (
-    START,
     Listening,
     OpenTask,
     Settled,
@@ -74,37 +69,9 @@ _EDGE_WORDS = {
 }
 
 
-def since_start(at: datetime) -> str:
-    """An instant as seconds since the story began: `+90s`."""
-    seconds = (at - START).total_seconds()
-    return f"+{seconds:.3f}".rstrip("0").rstrip(".") + "s"
-
-
 def transition(manifest: Manifest, of: Transition) -> list[str]:
     """The lines of one transition: a head with its number and time, then one line per event."""
     return [f"#{of.seq} {since_start(of.at)}", *(f"  {line}" for e in of.events for line in _event(manifest, e))]
-
-
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-class Names:
-    """Runs by number, in the order in which a story meets them: a transcript holds no ids."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def told(self, lines: Iterable[str], run_id: str) -> list[str]:
-        """The lines with every id as `run N`; `run_id` is the one that they are about."""
-        self._number(run_id)
-        return [_ID.sub(lambda match: f"run {self._number(match.group())}", line) for line in lines]
-
-    def id_of(self, number: int) -> str:
-        """The run that a story calls so."""
-        return list(self._numbers)[number - 1]
-
-    def _number(self, run_id: str) -> int:
-        return self._numbers.setdefault(run_id, len(self._numbers) + 1)
 
 
 def settled(of: Settled) -> str:
@@ -122,8 +89,8 @@ def settled_signal(of: SettledSignal) -> str:
 
 def task(of: Task, key: str) -> str:
     """A leased task. `key`: a short name of its idempotency key."""
-    details = "" if of.details is None else f", last progress {_json(of.details)}"
-    return f"{of.step_ref}#{of.attempt}: {of.action} {_json(of.input)}, {key}{details}"
+    details = "" if of.details is None else f", last progress {as_json(of.details)}"
+    return f"{of.step_ref}#{of.attempt}: {of.action} {as_json(of.input)}, {key}{details}"
 
 
 def snapshot(of: Snapshot, manifest: Manifest) -> list[str]:
@@ -132,38 +99,39 @@ def snapshot(of: Snapshot, manifest: Manifest) -> list[str]:
         return ["run pending"]
     run = of.run
     errors = ", has errors" if run.has_errors else ""
-    lines = [f"run {_word(run.status)}{errors}{_because(run.fault)}"]
+    lines = [f"run {word(run.status)}{errors}{because(run.fault)}"]
     lines += [f"  {ref}: {_node(node)}" for ref, node in zip(of.refs, run.nodes, strict=True)]
     lines += _compensation(run)
-    lines += [f"task {_open_task(t)}" for t in of.tasks]
+    lines += task_lines(of.tasks, _open_task)
     lines += [
         f"timer {t.kind}{f' of {t.step_ref}' if t.step_ref else ''} at {since_start(t.due_time)}" for t in of.timers
     ]
+    lines += child_lines(of.children)
     lines += [_listening(wait) for wait in of.listening]
     lines += [_kept(signal) for signal in of.kept]
     lines += [f"{count} received for {ref} and not applied" for ref, count in of.receipts.items()]
     for name, (status, outputs) in of.checkpoints.items():
-        lines.append(f"checkpoint {name}: {status}{f' {_json(outputs)}' if outputs else ''}")
+        lines.append(f"checkpoint {name}: {status}{f' {as_json(outputs)}' if outputs else ''}")
     if run.output_fault is not None:
-        lines.append(f"no output{_because(run.output_fault)}")
+        lines.append(f"no output{because(run.output_fault)}")
     elif of.has_result:
-        lines.append(f"output {_json(of.result)}")
+        lines.append(f"output {as_json(of.result)}")
     for born in of.born:
         what = f"reset from #{born.reset_from_seq}" if born.reset_from_seq else "successor"
-        lines.append(f"{what} {born.run_id}{f', context {_json(born.context)}' if born.context else ''}")
+        lines.append(f"{what} {born.run_id}{f', context {as_json(born.context)}' if born.context else ''}")
     return lines
 
 
 def _compensation(run: Run) -> Iterable[str]:
     if run.saga.status is not CompensationStatus.NONE or run.saga.plan:
-        yield f"compensation {_word(run.saga.status)}"
+        yield f"compensation {word(run.saga.status)}"
     for entry in run.saga.plan:
         attempt = f", attempt {entry.attempt}" if entry.attempt else ""
-        yield f"  {_inverse(entry)}: {_word(entry.status)}{attempt}{_because(entry.fault)}"
+        yield f"  {_inverse(entry)}: {word(entry.status)}{attempt}{because(entry.fault)}"
 
 
 def _inverse(entry: Inverse) -> str:
-    return f"{task_name(entry.step_ref, entry.kind)} ({entry.block} {entry.number})"
+    return f"{task_name(entry.step_ref, entry.kind, entry.item_index)} ({entry.block} {entry.number})"
 
 
 def _event(manifest: Manifest, event: Event) -> Iterable[str]:
@@ -172,12 +140,16 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             yield "run started"
         case RunForked():
             yield f"run started from #{event.source_seq} of {event.source_run_id}"
+            if event.attached:
+                yield f"with its children of {', '.join(event.attached)}"
         case RunPaused():
             yield f"run paused by {event.request_id}"
         case RunResumed():
             yield f"run resumed by {event.request_id}"
         case RunRedriven():
             yield f"run redriven by {event.request_id}: {', '.join(event.steps) or 'nothing'} anew"
+            if event.resumed:
+                yield f"where they were: {', '.join(event.resumed)}"
             if event.reevaluated:
                 yield f"judged again: {', '.join(event.reevaluated)}"
         case HistoryLong():
@@ -192,37 +164,37 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             yield f"{event.step_ref} changed by {event.request_id}"
         case InverseRegistered():
             late = " by a late success" if event.late else ""
-            yield f"inverse of {event.step_ref}#{event.attempt} registered{late}"
+            yield f"inverse of {_owner(event.step_ref, event.item_index)}#{event.attempt} registered{late}"
         case InversesHandedOver():
-            names = ", ".join(f"{r.step_ref}#{r.attempt}" for r in event.inverses)
+            names = ", ".join(f"{_owner(r.step_ref, r.item_index)}#{r.attempt}" for r in event.inverses)
             yield f"inverses of {names} handed over to {event.run_id} by {event.request_id}"
         case CompensationPlanned():
             for entry in event.entries:
-                yield f"{_inverse(entry)} {_word(entry.status)}{_because(entry.fault)}"
+                yield f"{_inverse(entry)} {word(entry.status)}{because(entry.fault)}"
         case InverseEnded():
             by = f" by {event.request_id}" if event.request_id else ""
-            what = "owed again" if event.status is InverseStatus.OWED else _word(event.status)
-            yield f"entry {event.position} of {event.step_ref} is {what}{by}{_because(event.fault)}"
+            what = "owed again" if event.status is InverseStatus.OWED else word(event.status)
+            yield f"entry {event.position} of {event.step_ref} is {what}{by}{because(event.fault)}"
         case CompensationEnded():
-            yield f"compensation {_word(event.status)}"
+            yield f"compensation {word(event.status)}"
         case AttemptCreated():
             held = f", held until {since_start(event.due_time)}" if event.due_time else ""
-            yield f"{task_name(event.step_ref, event.kind)}#{event.attempt} queued{held}"
+            yield f"{task_name(event.step_ref, event.kind, event.item_index)}#{event.attempt} queued{held}"
         case AttemptEnded():
             spent = "" if event.spent or event.outcome is Outcome.SUCCEEDED else ", costs no retry"
-            name = task_name(event.step_ref, event.kind)
-            yield f"{name}#{event.attempt} {_word(event.outcome)}{_because(event.fault)}{spent}"
+            name = task_name(event.step_ref, event.kind, event.item_index)
+            yield f"{name}#{event.attempt} {word(event.outcome)}{because(event.fault)}{spent}"
         case RaceLost():
             yield f"{event.step_ref} has lost a race"
         case NodeParked():
-            yield f"{event.step_ref} waits ({_waiting(event.waiting)})"
+            yield f"{event.step_ref} waits ({waits(event.waiting)})"
         case WaitChanged():
-            yield f"{event.step_ref} goes on waiting ({_waiting(event.waiting)})"
+            yield f"{event.step_ref} goes on waiting ({waits(event.waiting)})"
         case EventsReceived():
-            yield f"{event.step_ref} received {', '.join(_received(received) for received in event.received)}"
+            yield f"{event.step_ref} received {', '.join(received(one) for one in event.received)}"
         case NodeEnded():
             reason = f" ({event.skip_reason})" if event.skip_reason else ""
-            yield f"{event.step_ref} is {_word(event.status)}{reason}{_because(event.fault)}"
+            yield f"{event.step_ref} is {word(event.status)}{reason}{because(event.fault)}"
         case NodeCancelRequested():
             yield f"{event.step_ref} is asked to stop"
         case EdgesResolved():
@@ -240,58 +212,39 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             until = f", grace until {since_start(stop.deadline)}" if stop.deadline else ""
             what = "goes on" if goes_on else "is stopping"
             by = f" by {stop.request_id}" if stop.request_id and not by else by
-            end = "continued as new" if stop.continuation is not None else _word(stop.cause)
-            yield f"run {what}{by}, to be {end}{_because(stop.fault)}{until}"
+            end = "continued as new" if stop.continuation is not None else word(stop.cause)
+            yield f"run {what}{by}, to be {end}{because(stop.fault)}{until}"
         case RunEnded():
             errors = ", has errors" if event.has_errors else ""
             successor = f", continued as {event.continued_to_run_id}" if event.continued_to_run_id else ""
             merged = f" into {event.merged_into_run_id}" if event.merged_into_run_id else ""
-            yield f"run {_word(event.status)}{merged}{errors}{successor}{_because(event.fault)}"
+            yield f"run {word(event.status)}{merged}{errors}{successor}{because(event.fault)}"
             if event.output_fault is not None:
-                yield f"no output{_because(event.output_fault)}"
+                yield f"no output{because(event.output_fault)}"
         case _:
-            assert_never(event)
+            yield fan_event(event)
+
+
+def _owner(step_ref: str, item_index: int) -> str:
+    return f"{step_ref}[{item_index}]" if item_index >= 0 else step_ref
 
 
 def _node(node: Node) -> str:
-    words = [_word(node.status)]
+    words = [word(node.status)]
     if node.waiting is not None:
-        words.append(f" ({_waiting(node.waiting)})")
+        words.append(f" ({waits(node.waiting)})")
     if node.skip_reason:
         words.append(f" ({node.skip_reason})")
     if node.attempt > 1 or (node.attempt and node.status is NodeStatus.RUNNING):
         words.append(f", attempt {node.attempt}")
+    if node.fan is not None:
+        words.append(fan(node.fan))
     if node.cancelling:
         words.append(", asked to stop")
     if node.paused:
         words.append(", paused")
-    words.append(_because(node.fault))
+    words.append(because(node.fault))
     return "".join(words)
-
-
-def _waiting(of: Waiting) -> str:
-    words = [_word(of.type)]
-    if of.event_name or of.type in (WaitingType.EVENT, WaitingType.EVENT_SET):
-        words.append(f" {of.event_name}{'/' if of.event_name and of.correlation_key else ''}{of.correlation_key}")
-    if of.signal:
-        words.append(f" {of.signal}")
-    if of.case_status:
-        words.append(f", case {of.case_status}")
-    if of.window_id:
-        words.append(" as leader" if of.leads else " as follower")
-    if of.due_time is not None:
-        words.append(f" until {since_start(of.due_time)}")
-    if of.timeout_time is not None:
-        words.append(f", time-out at {since_start(of.timeout_time)}")
-    if of.votes:
-        words.append(f", approved by {' and '.join(vote.approver_id or 'anonymous' for vote in of.votes)}")
-    if of.received:
-        words.append(f", received {', '.join(_received(received) for received in of.received)}")
-    return "".join(words)
-
-
-def _received(of: Received) -> str:
-    return f"{of.event_id}{f' for {of.requirement}' if of.requirement else ''}"
 
 
 def _listening(of: Listening) -> str:
@@ -309,17 +262,3 @@ def _kept(of: Signal) -> str:
 def _open_task(of: OpenTask) -> str:
     held = f" until {since_start(of.due_time)}" if of.state == "held" else ""
     return f"{of.step_ref}#{of.attempt} {of.state}{held}{', asked to stop' if of.asked else ''}"
-
-
-def _because(fault: Fault | None) -> str:
-    if fault is None:
-        return ""
-    return f": {fault.code}{f' ({fault.message})' if fault.message else ''}"
-
-
-def _word(status: str) -> str:
-    return str(status).replace("_", " ")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)

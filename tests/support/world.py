@@ -1,10 +1,11 @@
 """The world of a story: what a scenario file can do to a run and see of it, whoever keeps the rows.
 
 Two worlds exist: one in memory around `decide`, one of rows in a real Postgres behind the real coordinator and dispatch. They must answer
-alike, to the letter of the transcript. A story has one definition and mostly one run, workers that live until the story says otherwise, and a clock
-that starts at START and moves only by `advance`.
+alike, to the letter of the transcript. A story has one definition that it is about, and those that children run; mostly one run, and its children; workers
+that live until the story says otherwise, and a clock that starts at START and moves only by `advance`.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -13,9 +14,11 @@ import msgspec
 
 from ductord.model.control import Control
 from ductord.model.effects import Subscription
-from ductord.model.enums import CheckpointStatus, OperationStatus, SignalStatus, TaskKind, TimerKind
+from ductord.model.enums import CheckpointStatus, OperationStatus, RunStatus, SignalStatus, TaskKind, TimerKind
 from ductord.model.events import Event
+from ductord.model.fanout import ClosePolicy
 from ductord.model.inbox import Signal
+from ductord.model.manifest import Manifest
 from ductord.model.run import Run
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,21 +42,61 @@ def run_id_of(number: int) -> str:
 
 _SUFFIXES = {
     TaskKind.STEP: "",
-    TaskKind.ITEM: "~item",
+    TaskKind.ITEM: "",
     TaskKind.COMPENSATION: "~undo",
     TaskKind.FINALLY: "~finally",
 }
+_NAME = re.compile(r"([^\[~]+)(?:\[(\d+)(?:\.\.(\d+))?\])?(~\w+)?")
 
 
-def task_name(step_ref: str, kind: TaskKind) -> str:
-    """How a story calls the tasks of a step: `a`, `a~undo`, `a~finally`."""
-    return step_ref + _SUFFIXES[kind]
+def task_name(step_ref: str, kind: TaskKind, item_index: int = -1) -> str:
+    """How a story calls the tasks of a step: `a`, `a~undo`, `a~finally`, and those of its inline children: `s[2]`, `s[2]~undo`."""
+    return f"{step_ref}{f'[{item_index}]' if item_index >= 0 else ''}{_SUFFIXES[kind]}"
 
 
-def task_of(name: str) -> tuple[str, TaskKind]:
-    """The step ref and kind behind such a name."""
-    step_ref, mark, suffix = name.partition("~")
-    return step_ref, next(kind for kind, known in _SUFFIXES.items() if known == mark + suffix)
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks, or which children, a story means: those of a step, of one child (`s[2]`), of a range (`s[0..9]`, both ends included), or of all children
+    of a step (`s`)."""
+
+    step_ref: str
+    first: int = -1
+    last: int = -1
+    suffix: str = ""
+
+    @property
+    def many(self) -> bool:
+        """Whether it is a range."""
+        return self.last > self.first
+
+    def covers(self, name: str) -> bool:
+        """Whether it means the task of this name."""
+        other = target(name)
+        if (other.step_ref, other.suffix) != (self.step_ref, self.suffix):
+            return False
+        return self.first < 0 or self.first <= other.first <= self.last
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all that it means, as far as it tells them."""
+        if self.first < 0:
+            return [f"{self.step_ref}{self.suffix}"]
+        return [f"{self.step_ref}[{index}]{self.suffix}" for index in range(self.first, self.last + 1)]
+
+
+def target(text: str) -> Target:
+    """Read the name of a task, or of several."""
+    match = _NAME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not the name of a task: {text}")
+    step_ref, first, last, suffix = match.groups()
+    start = -1 if first is None else int(first)
+    return Target(step_ref=step_ref, first=start, last=start if last is None else int(last), suffix=suffix or "")
+
+
+def in_story_order(name: str) -> tuple[str, int, str]:
+    """By step, child and kind: what tasks are sorted by."""
+    one = target(name)
+    return one.step_ref, one.first, one.suffix
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +131,31 @@ class Born(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     context: Any = None
     reset_from_seq: int = 0
+
+
+class Child(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is a child of a node of the story's run. `attempt`: of the node. `run_id`, `status`: the child as it stands now. `told`: its end, or what was
+    waited for, has been told to the parent; `applied`: and the parent has gone by it."""
+
+    step_ref: str
+    item_index: int
+    attempt: int
+    run_id: str
+    status: RunStatus
+    sync: bool = True
+    checkpoint: str = ""
+    close_policy: ClosePolicy = ClosePolicy.REQUEST_CANCEL
+    detached: bool = False
+    told: bool = False
+    applied: bool = False
+
+
+class Cascaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A control that a parent sent to the story's run."""
+
+    request_id: str
+    verb: str
+    parent_run_id: str
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +200,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a story can look at. `run` None: no tick has taken it up. `checkpoints`: name → status and outputs by ref, of those that are
     decided. `result`: the run's output with its references followed; `has_result` False: there is none. `born`: runs that it gave birth to, in order.
     `listening`: open waits by step, attempt and requirement. `kept`: signals that nobody has consumed, oldest first. `receipts`: how many events were
-    received and not applied, by step ref."""
+    received and not applied, by step ref. `children`: those of the latest attempt of each node, by step and index."""
 
     run: Run | None
     refs: tuple[str, ...]
@@ -145,6 +213,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     listening: tuple[Listening, ...] = ()
     kept: tuple[Signal, ...] = ()
     receipts: Mapping[str, int] = {}
+    children: tuple[Child, ...] = ()
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,19 +260,36 @@ class World(Protocol):
         """Turn to the run that was born last: a successor or a reset run."""
 
     async def define(self, definition: dict[str, Any]) -> None:
-        """Publish a definition that compiles (the body of the envelope)."""
+        """Publish the next version of a family: a definition that compiles (the body of the envelope)."""
 
-    async def trigger(self, payload: Any, subject_type: str, subject_id: str, actor: str) -> None:
-        """Start the story's run, or one more of the same definition, and turn to it. `payload` None: the trigger came without input."""
+    async def archive(self, family_slug: str, version: int) -> None:
+        """Archive a version."""
+
+    async def trigger(
+        self, payload: Any, subject_type: str, subject_id: str, actor: str, family_slug: str = ""
+    ) -> None:
+        """Start a run of a family's newest version (empty: of the first that was defined), and turn to it. `payload` None: the trigger came without input."""
 
     async def turn(self, run_id: str) -> None:
         """Turn to another run of the story."""
 
+    async def definition(self) -> Manifest:
+        """What the run runs, compiled."""
+
+    async def parent(self) -> str:
+        """Whose child the run is; empty: nobody's."""
+
+    async def children(self) -> list[Child]:
+        """The children of the run, of the latest attempt of each node per index, by step and index."""
+
+    async def cascaded(self) -> list[Cascaded]:
+        """The controls that parents sent to the run, oldest first."""
+
     async def tick(self) -> list[Transition]:
         """Report what is overdue and wake what is due, then tick until the run has nothing more to do; the new transitions."""
 
-    async def lease(self, step_ref: str | None) -> list[Task]:
-        """Hand the due tasks of a step (None: of all steps) to a worker each, in order of step and attempt."""
+    async def lease(self, wanted: Target | None) -> list[Task]:
+        """Hand the due tasks that are meant (None: all of the run) to a worker each, in order of step, child and attempt."""
 
     async def complete(self, step_ref: str, attempt: int, report: Success | Failure) -> str:
         """A worker reports: `ok` or `LEASE_LOST`."""

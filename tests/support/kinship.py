@@ -1,0 +1,260 @@
+"""Runs that are children of other runs' nodes, in memory: what the coordinator's commit would keep in rows, for all runs of a story.
+
+Holds the promises of the real rows: a child is born once, in the commit that knows of it; there is one row per node's attempt and index; an end is told once,
+and shown until it is taken.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+import orjson
+
+from ductord.model.control import Control
+from ductord.model.enums import CheckpointStatus, RunStatus, Verb
+from ductord.model.fan_effects import (
+    AttachChildren,
+    CloseChildren,
+    ControlChildren,
+    StartChildren,
+    TakeChildren,
+    TellCheckpoint,
+    TellParent,
+)
+from ductord.model.fanout import ClosePolicy
+from ductord.model.fault import Fault
+from ductord.model.ids import derived
+from ductord.model.inbox import ChildFact
+from ductord.model.run import RunStart
+from tests.support.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from tests.support.rows import Rows
+
+
+class ChildRow(msgspec.Struct, kw_only=True):
+    """A child of a node's attempt. `run_id`: as it is now. `end_time`: when it ended, or reached what was waited for; `status`: its end."""
+
+    parent_run_id: str
+    step_ref: str
+    item_index: int
+    attempt: int
+    first_run_id: str
+    run_id: str
+    sync: bool = True
+    checkpoint: str = ""
+    close_policy: ClosePolicy = ClosePolicy.REQUEST_CANCEL
+    detached: bool = False
+    end_time: datetime | None = None
+    status: RunStatus | None = None
+    checkpoint_status: CheckpointStatus | None = None
+    fault: Fault | None = None
+    applied_time: datetime | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it belongs to its parent and has not ended: what becomes of the parent becomes of it, as its policy says."""
+        return self.status is None and not self.detached
+
+
+class Kinship:
+    """The rows of all children, in the order of their birth."""
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self.catalogue = catalogue or Catalogue()
+        self.rows: list[ChildRow] = []
+
+    # What is seen
+
+    def facts(self, run_id: str) -> tuple[ChildFact, ...]:
+        """What a run's tick is shown of its children."""
+        new = [
+            row
+            for row in self.rows
+            if row.parent_run_id == run_id
+            and row.end_time is not None
+            and row.applied_time is None
+            and not row.detached
+        ]
+        return tuple(
+            ChildFact(
+                step_ref=row.step_ref,
+                attempt=row.attempt,
+                item_index=row.item_index,
+                run_id=row.run_id,
+                time=row.end_time,
+                status=row.status,
+                checkpoint=row.checkpoint_status,
+                fault=row.fault,
+            )
+            for row in sorted(new, key=lambda row: (row.end_time, row.run_id))
+            if row.end_time is not None
+        )
+
+    def latest(self, run_id: str, step_ref: str | None = None) -> list[ChildRow]:
+        """The children of a run's nodes (of one), of the latest attempt per index, by step and index."""
+        rows = [row for row in self.rows if row.parent_run_id == run_id and step_ref in (None, row.step_ref)]
+        by_place = {(row.step_ref, row.item_index): row for row in sorted(rows, key=lambda row: row.attempt)}
+        return [row for _, row in sorted(by_place.items())]
+
+    def of(self, run_id: str) -> list[ChildRow]:
+        """All children of a run, once each: as those of the latest attempt whose they are; by step, attempt and index."""
+        rows = [row for row in self.rows if row.parent_run_id == run_id]
+        by_run = {(row.step_ref, row.run_id): row for row in sorted(rows, key=lambda row: row.attempt)}
+        return sorted(by_run.values(), key=lambda row: (row.step_ref, row.attempt, row.item_index))
+
+    def _open(self, run_id: str, step_ref: str | None = None) -> Iterator[ChildRow]:
+        return (
+            row for row in self.rows if row.parent_run_id == run_id and step_ref in (None, row.step_ref) and row.open
+        )
+
+    # What the parent's commit does
+
+    def start(self, parent: "Rows", effect: StartChildren, now: datetime) -> None:
+        """Give birth to children."""
+        version = self.catalogue.version(effect.version_id)
+        assert (version.definition_id, version.number) == (effect.definition_id, effect.version)
+        of = parent.start
+        for birth in effect.births:
+            assert birth.run_id not in parent.family, f"{effect.step_ref}[{birth.item_index}] is born twice"
+            start = RunStart(
+                tenant_id=of.tenant_id,
+                run_id=birth.run_id,
+                definition_id=effect.definition_id,
+                version_id=effect.version_id,
+                version=effect.version,
+                family_slug=effect.family_slug,
+                create_time=now,
+                subject_type=of.subject_type,
+                subject_id=of.subject_id,
+                labels=of.labels,
+                payload=orjson.loads(birth.input_json),
+                variables=version.manifest.variables,
+                tier=effect.tier,
+                traceparent=of.traceparent,
+                root_run_id=of.root_run_id or of.run_id,
+                parent_run_id=of.run_id,
+                nesting_depth=of.nesting_depth + 1,
+                journey_id=of.journey_id,
+                actor=of.actor,
+            )
+            child = type(parent)(version.manifest, version.programs, start, parent.family)
+            child.begin_time = birth.due_time
+            child.outside.events = parent.outside.events
+            self._add(
+                ChildRow(
+                    parent_run_id=of.run_id,
+                    step_ref=effect.step_ref,
+                    item_index=birth.item_index,
+                    attempt=effect.attempt,
+                    first_run_id=birth.run_id,
+                    run_id=birth.run_id,
+                    sync=effect.sync,
+                    checkpoint=effect.checkpoint,
+                    close_policy=effect.close_policy,
+                )
+            )
+
+    def attach(self, parent: "Rows", effect: AttachChildren, now: datetime) -> None:
+        """Runs that there are become children of the node's present attempt."""
+        parent_id = parent.start.run_id
+        for index, run_id in effect.children:
+            before = next(
+                row for row in reversed(self.rows) if row.run_id == run_id and row.step_ref == effect.step_ref
+            )
+            row = ChildRow(
+                parent_run_id=parent_id,
+                step_ref=effect.step_ref,
+                item_index=index,
+                attempt=effect.attempt,
+                first_run_id=before.first_run_id,
+                run_id=run_id,
+                checkpoint=effect.checkpoint,
+                close_policy=effect.close_policy,
+            )
+            self._add(row)
+            child = parent.family[run_id]
+            run = child.run
+            if effect.redrive:
+                request_id = derived("child-redrive", parent_id, effect.request_id, run_id)
+                self._send(parent, child, Verb.REDRIVE, request_id, "", now)
+            elif run is not None and run.status.terminal:
+                row.end_time, row.status, row.fault = now, run.status, run.fault
+            if effect.checkpoint in child.checkpoints and row.end_time is None:
+                row.end_time, row.checkpoint_status = now, child.checkpoints[effect.checkpoint][0]
+
+    def _add(self, row: ChildRow) -> None:
+        place = (row.parent_run_id, row.step_ref, row.item_index, row.attempt)
+        known = {(r.parent_run_id, r.step_ref, r.item_index, r.attempt) for r in self.rows}
+        assert place not in known, f"{place} has a child already"
+        self.rows.append(row)
+
+    def take(self, run_id: str, effect: TakeChildren, now: datetime) -> None:
+        """The parent has gone by what it was told."""
+        for row in self.rows:
+            if row.parent_run_id == run_id and row.run_id in effect.run_ids and row.end_time is not None:
+                row.applied_time = row.applied_time or now
+
+    def control(self, parent: "Rows", effect: ControlChildren, now: datetime) -> None:
+        """Send a control to the open children of a node."""
+        for row in self._open(parent.start.run_id, effect.step_ref):
+            request_id = derived(effect.key, row.first_run_id)
+            self._send(parent, parent.family[row.run_id], effect.verb, request_id, effect.reason, now)
+
+    def detach(self, run_id: str, step_ref: str) -> None:
+        """The open children of a node are let go."""
+        for row in self._open(run_id, step_ref):
+            row.detached = True
+
+    def close(self, parent: "Rows", effect: CloseChildren, now: datetime) -> None:
+        """The run has ended: its open children get what their policy says, or go on as the successor's (F5, C6)."""
+        run_id = parent.start.run_id
+        for row in list(self._open(run_id)):
+            if effect.continued_to_run_id and (not row.sync or row.applied_time is not None):
+                row.parent_run_id = effect.continued_to_run_id
+                continue
+            verb = _CLOSING[row.close_policy]
+            if verb is None or (effect.status is RunStatus.TIMED_OUT and verb is Verb.CANCEL):
+                continue
+            request_id = derived("child-close", run_id, parent.run.seq + 1 if parent.run else 1, row.first_run_id)
+            self._send(parent, parent.family[row.run_id], verb, request_id, "", now)
+
+    def _send(self, parent: "Rows", child: "Rows", verb: Verb, request_id: str, reason: str, now: datetime) -> None:
+        """A control of a child, as an operator would send it: once per request id."""
+        control = Control(
+            request_id=request_id,
+            verb=verb,
+            create_time=now,
+            actor=f"run:{parent.start.run_id}",
+            reason=reason,
+        )
+        child.controls.setdefault(request_id, control)
+
+    # What a child's commit tells
+
+    def tell_end(self, run_id: str, effect: TellParent, now: datetime) -> None:
+        """The run has ended."""
+        for row in self.rows:
+            if row.run_id == run_id and row.status is None:
+                row.status, row.fault = effect.status, effect.fault
+                row.end_time = row.end_time or now
+
+    def tell_checkpoint(self, run_id: str, effect: TellCheckpoint, now: datetime) -> None:
+        """The run has come to a checkpoint, or never will."""
+        for row in self.rows:
+            if row.run_id == run_id and row.checkpoint == effect.name and row.end_time is None:
+                row.checkpoint_status, row.end_time = effect.status, now
+
+    def pass_on(self, run_id: str, successor: str) -> None:
+        """The run goes on as another."""
+        for row in self.rows:
+            if row.run_id == run_id and row.status is None:
+                row.run_id = successor
+
+
+_CLOSING = {
+    ClosePolicy.REQUEST_CANCEL: Verb.CANCEL,
+    ClosePolicy.TERMINATE: Verb.TERMINATE,
+    ClosePolicy.ABANDON: None,
+}
