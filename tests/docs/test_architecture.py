@@ -36,7 +36,7 @@ async def test_the_queries_tell_of_a_run(psql: asyncpg.Connection, books: Books,
     await ticker.drain()
     await books.report(run_id, outcome="failed", code="UNAVAILABLE")
     await ticker.drain()
-    naming, run, steps, waits, attempts, events, queues = QUERIES
+    naming, run, steps, waits, fans, tree, attempts, events, queues = QUERIES
     if await psql.fetchval("select current_user") == "ductor_reads":
         assert await _rows(psql, run, run_id) == [], "without a tenant there are no rows"
     await psql.execute(naming.replace("acme", TENANT))
@@ -46,6 +46,8 @@ async def test_the_queries_tell_of_a_run(psql: asyncpg.Connection, books: Books,
     assert (row["step"], row["status"], row["attempt"], row["error"]) == ("s0", "running", "2", "UNAVAILABLE")
     [row] = await _rows(psql, waits, run_id)
     assert (row["waits_for"], row["step"]) == ("a worker of queue default", "s0 #2")
+    assert await _rows(psql, fans, run_id) == []
+    assert [(row["depth"], row["status"]) for row in await _rows(psql, tree, run_id)] == [(0, "running")]
     assert [(row["attempt"], row["status"], row["error_code"]) for row in await _rows(psql, attempts, run_id)] == [
         (1, "failed", "UNAVAILABLE"), (2, "open", None),
     ]  # fmt: skip

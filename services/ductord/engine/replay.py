@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import windows_told
 from ductord.engine.attempts_told import Attempts, ReplayError
@@ -24,6 +25,7 @@ from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, SetTimer, SettleControl
 from ductord.model.enums import OperationStatus, TaskKind, TimerKind, Verb
 from ductord.model.events import AttemptEnded, Event, RunStopping
+from ductord.model.fan_events import FanExpanded
 from ductord.model.inbox import AttemptReport, ChildFact, DigestFact, Inbox, Origin, SourceKey, TimerDue
 from ductord.model.needs import Need
 from ductord.model.recording import Recording, TransitionLine
@@ -138,7 +140,7 @@ class _Stage:
                 children=self._children(line),
                 given=given,
             )
-            decision = decide(self._manifest, self._programs, self._run, inbox, line.at, self._limits)
+            decision = decide(self._manifest, self._programs, self._run, inbox, line.at, self._limits_of(line))
             if not isinstance(decision, Missing):
                 return decision
             new, wanted = decision.steps - outputs.keys(), decision.sources - sources.keys()
@@ -183,6 +185,15 @@ class _Stage:
         seq = self._run.seq if self._run is not None else 0
         resets = (c for c in controls if c.verb is Verb.RESET and 1 <= c.body.seq <= seq)
         return {c.request_id: self._folded(c.body.seq) for c in resets}
+
+    def _limits_of(self, line: TransitionLine) -> Limits:
+        """The settings as they were: the width of a scatter that does not say itself is the one with which it began (F1)."""
+        for event in line.events:
+            if isinstance(event, FanExpanded) and event.width:
+                spec = self._manifest.steps[self._refs[event.step_ref]].scatter
+                if spec is not None and spec.max_inline_children is None:
+                    return replace(self._limits, max_inline_children=event.width)
+        return self._limits
 
     def _folded(self, seq: int) -> Run:
         prefix = [(line.at, line.events) for line in self._recording.transitions if line.seq <= seq]

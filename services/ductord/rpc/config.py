@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ductord.model.fanout import MAX_CHILDREN
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
 
 DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
@@ -127,6 +128,11 @@ class Settings(BaseSettings):
     history_hard: Count = Field(default=8_000, description="longer ones continue as new, where the definition says so")
     history_terminate: Count = Field(default=12_000, description="a run whose history is longer is terminated")
 
+    # Fan-outs (ruling F1)
+    max_inline_children: int = Field(
+        default=256, ge=1, le=MAX_CHILDREN, description="the widest inline scatter, where a definition does not say"
+    )
+
     # Actions
     http_allow_private: bool = Field(
         default=False, description="let http:request reach loopback, private and metadata addresses (N4)"
@@ -194,7 +200,7 @@ class Settings(BaseSettings):
     @property
     def engine_limits(self) -> dict[str, int]:
         """What the engine is told of these options, by its own names for them: for who decides and who records what was decided."""
-        same = ("payload_max_bytes", "history_soft", "history_hard", "history_terminate")
+        same = ("payload_max_bytes", "max_inline_children", "history_soft", "history_hard", "history_terminate")
         return {"stop_grace_ms": self.cancel_grace_ms, **{name: getattr(self, name) for name in same}}
 
     @property
