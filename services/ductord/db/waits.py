@@ -23,8 +23,11 @@ class Waits(Generic[K, V]):
     `turn` is the body of the loop that looks; `wake` is that loop's and is set before it starts.
     """
 
-    def __init__(self, look: Callable[[str, Sequence[K]], Awaitable[Sequence[tuple[K, V]]]]) -> None:
+    def __init__(
+        self, look: Callable[[str, Sequence[K]], Awaitable[Sequence[tuple[K, V]]]], *, gap_s: float = GAP_S
+    ) -> None:
         self._look = look
+        self._gap_s = gap_s
         self._open: dict[str, dict[K, list[asyncio.Future[V | None]]]] = {}
         self._looked = 0.0
         self._given_up = False
@@ -53,7 +56,7 @@ class Waits(Generic[K, V]):
         if not self._open:
             return None
         clock = asyncio.get_running_loop().time
-        if (early := self._looked + GAP_S - clock()) > 0:
+        if (early := self._looked + self._gap_s - clock()) > 0:
             await asyncio.sleep(early)
         self._looked = clock()
         for tenant_id in list(self._open):

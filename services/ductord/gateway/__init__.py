@@ -9,6 +9,7 @@
 | `routing`    | paths of the `google.api.http` annotations                                                        |
 | `reading`    | JSON and query parameters (`query`) to messages; `scalars`: the single values                     |
 | `faults`     | what is wrong with a request                                                                      |
+| `events`     | a server stream as server-sent events                                                             |
 | `statuses`   | `google.rpc.Status` as each door shows it                                                         |
 | `exchange`   | one request: ids, headers that travel, deadline                                                   |
 | `bodies`     | request bodies in, answers out                                                                    |

@@ -4,7 +4,8 @@ A table names the services; its length is the whole list of what the gateway ser
 the channel repeats what the contract says may be repeated.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
@@ -81,9 +82,17 @@ class CallFailed(Exception):
 class Backends:
     """Calls to every RPC of the table. Make it inside the running event loop, as its channels."""
 
-    def __init__(self, channels: Mapping[TargetService, grpc.aio.Channel], table: Sequence[Backend] = BACKENDS) -> None:
+    def __init__(
+        self,
+        channels: Mapping[TargetService, grpc.aio.Channel],
+        table: Sequence[Backend] = BACKENDS,
+        *,
+        draining: asyncio.Event | None = None,
+    ) -> None:
+        """`draining`: set when the process is asked to stop, which ends streams."""
         self.table = table
         self._channels = channels
+        self._draining = draining or asyncio.Event()
         self._calls: dict[str, tuple[str, Any]] = {}
         for backend in table:
             stub = backend.stub(channels[backend.target])
@@ -105,6 +114,37 @@ class Backends:
         except grpc.aio.AioRpcError as error:
             raise CallFailed(of_call(error, target, exchange.request_id)) from None
         return answer
+
+    async def stream(
+        self, rpc: MethodDescriptor, request: Message, exchange: Exchange, timeout_s: float | None
+    ) -> AsyncGenerator[Message]:
+        """The answers of a server stream, which has no deadline but its caller's own. Raises as `call`, also in its middle.
+
+        The next answer is read when it is asked for, so a slow reader slows its service. Closing it cancels the call.
+        """
+        target, method = self._calls[rpc.full_name]
+        metadata = exchange.metadata()
+        exchange.forwarded = True
+        call = method(request, metadata=metadata, timeout=timeout_s)
+        stopping = asyncio.ensure_future(self._draining.wait())
+        reading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            while True:
+                reading = asyncio.ensure_future(call.read())
+                await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    message = "the process is stopping; the stream can be asked for again"
+                    raise errors.refused("SERVICE_DRAINING", message, retry_after_ms=500)
+                answer = reading.result()
+                if answer is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
+                    return
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise CallFailed(of_call(error, target, exchange.request_id)) from None
+        finally:
+            stopping.cancel()
+            reading.cancel()
+            call.cancel()
 
     def timeout_of(self, rpc: MethodDescriptor, request: Message, timeout_s: float | None) -> float:
         """How long a call may take: what its caller says, else the default and what the request asks to wait for."""

@@ -1,13 +1,13 @@
 """The Connect door: every RPC of the table, in Connect and gRPC-Web, as connectrpc serves them.
 
 connectrpc speaks the protocols; the JSON is ours, because its codec ignores unknown fields and loses digits (contract, «JSON dialects»). Nothing but a
-coded error leaves: connectrpc would tell a caller the text of whatever exception it meets. A server stream becomes an `Endpoint.server_stream` beside
-the unary ones.
+coded error leaves: connectrpc would tell a caller the text of whatever exception it meets.
 """
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 from connectrpc.code import Code
@@ -119,16 +119,28 @@ class ConnectDoor(ConnectASGIApplication[None]):
         exchange.timeout_s()
 
     def _served(self) -> Served:
-        return {
-            path: Endpoint.unary(method=_method(rpc), function=functools.partial(self._unary, rpc))
-            for path, rpc in self._paths.items()
-        }
+        return {path: self._endpoint(rpc) for path, rpc in self._paths.items()}
+
+    def _endpoint(self, rpc: MethodDescriptor) -> Any:
+        if rpc.server_streaming:
+            return Endpoint.server_stream(method=_method(rpc), function=functools.partial(self._stream, rpc))
+        return Endpoint.unary(method=_method(rpc), function=functools.partial(self._unary, rpc))
+
+    async def _stream(self, rpc: MethodDescriptor, asked: Asked, context: Context) -> AsyncIterator[Answer]:
+        try:
+            async with aclosing(
+                self._backends.stream(rpc, asked.message, current.get(), _timeout_s(context))
+            ) as answers:
+                async for answer in answers:
+                    yield Answer(answer, asked.spliced)
+        except CallFailed as failed:
+            raise Told(in_callers_words(failed.status, asked.twins)) from None
+        except Refusal as refusal:
+            raise told(refusal) from None
 
     async def _unary(self, rpc: MethodDescriptor, asked: Asked, context: Context) -> Answer:
-        left_ms = context.timeout_ms
-        timeout_s = None if left_ms is None else max(left_ms / 1000, 0)
         try:
-            answer = await self._backends.call(rpc, asked.message, current.get(), timeout_s)
+            answer = await self._backends.call(rpc, asked.message, current.get(), _timeout_s(context))
         except CallFailed as failed:
             raise Told(in_callers_words(failed.status, asked.twins)) from None
         except Refusal as refusal:
@@ -183,6 +195,12 @@ class _Around:
         return errors.internal()
 
 
+def _timeout_s(context: Context) -> float | None:
+    """What is left of the caller's own deadline; None without one."""
+    left_ms = context.timeout_ms
+    return None if left_ms is None else max(left_ms / 1000, 0)
+
+
 def _clean(scope: Event) -> Event:
     """The scope with headers that connectrpc can read: it takes them for UTF-8, HTTP does not."""
     headers = scope["headers"]
@@ -201,5 +219,5 @@ def _method(rpc: MethodDescriptor) -> MethodInfo[Any, Any]:
         input=message_factory.GetMessageClass(rpc.input_type),
         output=message_factory.GetMessageClass(rpc.output_type),
         idempotency_level=level,
-        stream_type=StreamType.UNARY,
+        stream_type=StreamType.SERVER_STREAM if rpc.server_streaming else StreamType.UNARY,
     )

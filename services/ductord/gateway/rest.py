@@ -1,7 +1,6 @@
 """The REST door: a path of the contract, a JSON body or query, the RPC behind it, its answer in the REST dialect or an AIP-193 error.
 
-Unary only: a server stream (`WatchRun` as server-sent events) gets an answer of its own beside `_unary`, chosen in `_served`. Nothing here knows an
-RPC by name.
+A server stream is answered with server-sent events. Nothing here knows an RPC by name.
 """
 
 import asyncio
@@ -14,6 +13,7 @@ from google.rpc import status_pb2
 
 from ductord.gateway.backends import Backends, CallFailed, patience
 from ductord.gateway.bodies import Event, Gone, Receive, Send, read_body, respond, until_gone
+from ductord.gateway.events import Events, go_on
 from ductord.gateway.exchange import Exchange
 from ductord.gateway.faults import Reading
 from ductord.gateway.query import read_query
@@ -51,11 +51,16 @@ class RestDoor:
     async def __call__(self, scope: Event, receive: Receive, send: Send, exchange: Exchange) -> None:
         """Answer one request; never raises but when the caller is gone."""
         twins: dict[str, str] = {}
+        events = Events(receive, send, exchange)
         try:
             self._admit()
             http_method = "GET" if scope["method"] == "HEAD" else scope["method"]
             match = self.routes.match(http_method, scope["raw_path"].decode("latin-1"))
             with exchange.begin(_name(match.route)):
+                if match.route.rpc.server_streaming:
+                    await self._streamed(match, scope, receive, exchange, events)
+                    exchange.ended("OK", "")
+                    return
                 body = await self._served(match, scope["query_string"], receive, exchange, twins)
         except Gone:
             exchange.ended("CANCELLED", "CANCELLED")
@@ -72,7 +77,21 @@ class RestDoor:
             await respond(send, exchange, 200, [], body)
             return
         exchange.ended(name_of(status), reason_of(status))
+        if events.begun:
+            await events.fail(as_rest(status)[2])
+            return
         await respond(send, exchange, *as_rest(status))
+
+    async def _streamed(self, match: Match, scope: Event, receive: Receive, exchange: Exchange, events: Events) -> None:
+        timeout_s = exchange.timeout_s()
+        body = await read_body(receive, exchange, self._limit)
+        asked = self._asked(match, scope["query_string"], body, exchange)
+        if scope["method"] == "HEAD":
+            await events.end()
+            return
+        go_on(asked.message, exchange)
+        writer = self._spliced if asked.spliced else self._twinned
+        await events.tell(self._backends.stream(match.route.rpc, asked.message, exchange, timeout_s), writer.text)
 
     async def _served(
         self, match: Match, query: bytes, receive: Receive, exchange: Exchange, twins: dict[str, str]

@@ -38,7 +38,7 @@ class Gateway:
 async def start(scope: Scope, table: Sequence[Backend] = BACKENDS) -> None:
     """Open a channel to every service of the table and serve HTTP. Ready when all of them serve."""
     channels = {backend.target: scope.channel(backend.target) for backend in table}
-    backends = Backends(channels, table)
+    backends = Backends(channels, table, draining=scope.draining)
     for backend in table:
         scope.ready_when(backend.target, functools.partial(backends.check, backend))
     traffic = Traffic(scope.metrics, scope.settings)

@@ -6,6 +6,9 @@
 | `listing`  | ListRuns: filters, and which statement serves them                                 |
 | `runs`     | a run's summary, and GetRun                                                        |
 | `steps`    | ListRunSteps, GetRunStep                                                           |
+| `children` | the same of the children of a node that fans out                                   |
+| `tree`     | the runs below a run                                                               |
+| `watching` | WatchRun: streams that wait; `changes`: one message of them                        |
 | `attempts` | ListRunEvents                                                                      |
 | `timeline` | GetRunTimeline: the history event by event                                         |
 | `unified`  | the same with the controls of the run woven in                                     |

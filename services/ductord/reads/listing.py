@@ -15,7 +15,7 @@ from ductord.model.enums import RunStatus
 from ductord.rpc.answers import time_of
 from ductord.rpc.errors import field_invalid, refused
 from ductord.rpc.paging import Page
-from ductord.rpc.runs import summary
+from ductord.rpc.runs import run_id_of, summary
 from ductord.rpc.words import COMPENSATION_STATUS_WORD, RUN_STATUS_WORD
 
 MAX_LABELS: Final = 8
@@ -36,10 +36,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     after: datetime | None
     before: datetime | None
     labels: tuple[str, ...]
+    parent: str | None
+    root: str | None
 
 
 def read_filter(request: api.ListRunsRequest) -> Filter:
-    """The checked filter. Raises FIELD_INVALID, BATCH_TOO_LARGE."""
+    """The checked filter. Raises FIELD_INVALID, BATCH_TOO_LARGE, RUN_NOT_FOUND for a run id that is none."""
     if len(request.label) > MAX_LABELS:
         message = f"label has {len(request.label)} values, the limit is {MAX_LABELS}"
         raise refused("BATCH_TOO_LARGE", message, field="label", limit=MAX_LABELS)
@@ -58,7 +60,13 @@ def read_filter(request: api.ListRunsRequest) -> Filter:
         after=time_of(request.created_after, "created_after") if request.HasField("created_after") else None,
         before=time_of(request.created_before, "created_before") if request.HasField("created_before") else None,
         labels=tuple(request.label),
+        parent=_id(request.parent_run_id, "parent_run_id"),
+        root=_id(request.root_run_id, "root_run_id"),
     )
+
+
+def _id(text: str, field: str) -> str | None:
+    return run_id_of(text, field) if text else None
 
 
 async def list_runs(
@@ -89,9 +97,12 @@ async def _rows(db: asyncpg.Connection, tenant_id: str, wanted: Filter, page: Pa
     )
     if wanted.active_only and wanted.status and RunStatus(wanted.status).terminal:
         return []
-    if wanted.labels:
+    if wanted.labels or wanted.parent or wanted.root:
         status = wanted.status or ("active" if wanted.active_only else "")
-        return list(await db.fetch(_q["list_runs_labelled"], *common, status, wanted.labels))
+        if not (wanted.parent or wanted.root):
+            return list(await db.fetch(_q["list_runs_labelled"], *common, status, wanted.labels))
+        kin = (wanted.labels, wanted.parent, wanted.root)
+        return list(await db.fetch(_q["list_runs_kin"], *common, status, *kin))
     if wanted.status == RunStatus.PENDING:
         return list(await db.fetch(_q["list_runs_pending"], *common))
     if wanted.status in (RunStatus.RUNNING, RunStatus.PAUSED):

@@ -73,6 +73,26 @@ where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz
   and ($9::bool is null or r.has_errors = $9) and ($11::text = '' or r.compensation_status = $11) and ($12::text = '' or r.status = $12)
 order by s.create_time desc, s.run_id desc limit $10;
 
+-- name: list_runs_kin
+-- The children of one run ($14), or all runs below a root ($15), each by its index; the other filters of `list_runs_labelled`.
+select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
+       s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
+       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
+from eec_workflow_run_start s
+left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
+where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid) and s.parent_run_id is not null
+  and ($14::uuid is null or s.parent_run_id = $14) and ($15::uuid is null or s.root_run_id = $15)
+  and not exists (select from unnest($13::text[]) as label
+                  where s.labels ->> split_part(label, ':', 1) is distinct from substr(label, strpos(label, ':') + 1))
+  and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
+  and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
+  and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
+  and ($11::text = '' or coalesce(r.compensation_status, 'none') = $11)
+  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $12)
+order by s.create_time desc, s.run_id desc limit $10;
+
 -- name: get_run
 select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
@@ -81,10 +101,13 @@ select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s
        s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
        s.idempotency_key, s.input::text,
        coalesce(r.record_version, 0) as record_version, r.node_states::text, r.run_state::text, r.result::text, r.result_refs::text,
-       q.error, q.ticks, q.since, q.retry_time
+       q.error, q.ticks, q.since, q.retry_time, c.step_ref as parent_step_ref, c.item_index as parent_item_index
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 left join eec_workflow_quarantine q on q.tenant_id = s.tenant_id and q.run_id = s.run_id
+left join lateral (select c.step_ref, c.item_index from eec_workflow_child c
+                   where c.tenant_id = s.tenant_id and c.child_run_id = s.run_id and c.parent_run_id = s.parent_run_id
+                   order by c.attempt desc limit 1) c on true
 where s.tenant_id = $1 and s.run_id = $2;
 
 -- name: has_run

@@ -18,7 +18,9 @@ from ductord.model.jsonvalue import dumps
 from ductord.model.run import Node
 from ductord.model.stored import RunState
 from ductord.reads.ledger import ledger_of
+from ductord.reads.tree import tree_of
 from ductord.reads.versions import Outline, Outlines
+from ductord.rpc.fans import child_counts, fan_state
 from ductord.rpc.payloads import fill_payload
 from ductord.rpc.runs import checkpoint, fault_message, quarantine, run_not_found, summary
 from ductord.rpc.waits import wait_state, windows_of
@@ -60,9 +62,16 @@ def _read(row: asyncpg.Record) -> tuple[RunState, Mapping[str, Node]]:
 
 
 async def get_run(
-    db: asyncpg.Connection, outlines: Outlines, tenant_id: str, run_id: str, payload_format: int, max_bytes: int
+    db: asyncpg.Connection,
+    outlines: Outlines,
+    tenant_id: str,
+    run_id: str,
+    payload_format: int,
+    max_bytes: int,
+    *,
+    tree: bool = False,
 ) -> run_pb2.RunDetail:
-    """A run in full. Raises RUN_NOT_FOUND."""
+    """A run in full; with `tree` the runs below it too. Raises RUN_NOT_FOUND."""
     row = await db.fetchrow(_q["get_run"], tenant_id, run_id)
     if row is None:
         raise run_not_found()
@@ -77,7 +86,13 @@ async def get_run(
         quarantine=quarantine(row),
         transition_count=row["record_version"],
         idempotency_key=row["idempotency_key"] or "",
+        children=child_counts(nodes.values()),
+        parent_step_ref=row["parent_step_ref"] or "",
+        parent_item_index=row["parent_item_index"],
     )
+    if tree:
+        below, detail.tree_truncated = await tree_of(db, tenant_id, run_id, (max_bytes - detail.ByteSize()) // 2)
+        detail.tree.extend(below)
     if row["compensation_status"] != CompensationStatus.NONE:
         entries, detail.compensation_truncated = await ledger_of(db, tenant_id, run_id, max_bytes - detail.ByteSize())
         detail.compensation.extend(entries)
@@ -90,7 +105,7 @@ async def get_run(
         refs = _refs.decode(row["result_refs"])
         kept = _affordable(refs, nodes, room - size(given))
         detail.result_truncated = len(kept) < len(refs)
-        result = await _together(db, tenant_id, run_id, kept)
+        result = await together(db, tenant_id, run_id, kept)
     elif size(result) > room - size(given):
         detail.result_truncated, result = True, None
     fill_payload(detail, "input", given, payload_format, max_bytes=room - size(result))
@@ -111,7 +126,7 @@ def size(text: str | None) -> int:
     return 0 if text is None else len(text.encode())
 
 
-async def _together(db: asyncpg.Connection, tenant_id: str, run_id: str, refs: Mapping[str, int]) -> str:
+async def together(db: asyncpg.Connection, tenant_id: str, run_id: str, refs: Mapping[str, int]) -> str:
     """The JSON text of an object of outputs by step ref, in the order of `refs` (step ref → attempt)."""
     outputs = await load_outputs(db, tenant_id, run_id, refs)
     return "{" + ",".join(f"{dumps(ref)}:{outputs[ref]}" for ref in refs if ref in outputs) + "}"
@@ -150,6 +165,7 @@ def _nodes(outline: Outline, nodes: Mapping[str, Node], leaders: Mapping[str, st
                 attempt=node.attempt,
                 paused=node.paused,
                 waiting=wait_state(node.waiting, leaders, step.condition),
+                fan=fan_state(node.fan, runs=step.has_child_runs),
             )
         )
     return summaries

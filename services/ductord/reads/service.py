@@ -5,7 +5,7 @@ of versions, so any number of replicas may run.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,12 +13,15 @@ import asyncpg
 
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductor.workflow.v1 import workflow_service_pb2_grpc as rpc
+from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import open_pool, tenant_transaction
 from ductord.db.queries import Queries
+from ductord.db.waits import Waits
 from ductord.reads import audit, ledger
 from ductord.reads.attempts import list_attempts
 from ductord.reads.audit import list_audit, run_audit
+from ductord.reads.children import get_child, list_children, read_wanted
 from ductord.reads.export import export_run
 from ductord.reads.ledger import list_compensations
 from ductord.reads.listing import list_runs, read_filter
@@ -27,6 +30,7 @@ from ductord.reads.steps import get_step, known_step, list_steps, look
 from ductord.reads.timeline import get_timeline
 from ductord.reads.unified import get_unified_timeline
 from ductord.reads.versions import Outlines
+from ductord.reads.watching import GAP_S, Watches, moved
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
@@ -34,7 +38,6 @@ from ductord.rpc.errors import field_required
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.paging import page_of, token_of
 from ductord.rpc.runs import run_id_of
-from ductord.rpc.words import NODE_STATUS_WORD
 
 _PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
 """Lists have filters that may or may not be given: each is planned with the values at hand."""
@@ -44,9 +47,10 @@ _q: Final = Queries("ductord.reads")
 class Servicer(rpc.WorkflowServiceServicer):
     """The RPCs: check the request, look, answer."""
 
-    def __init__(self, pool: asyncpg.Pool, settings: Settings) -> None:
+    def __init__(self, pool: asyncpg.Pool, settings: Settings, outlines: Outlines, watches: Watches) -> None:
         self._pool = pool
-        self._outlines = Outlines()
+        self._outlines = outlines
+        self._watches = watches
         self._settings = settings
         self._max_bytes = settings.reply_max_bytes
 
@@ -64,27 +68,42 @@ class Servicer(rpc.WorkflowServiceServicer):
         async with self._looking(tenant_id) as (db, now):
             if request.follow_successors:
                 run_id = await last_successor(db, tenant_id, run_id)
-            data = await get_run(db, self._outlines, tenant_id, run_id, request.payload_format, self._max_bytes)
+            form, tree = request.payload_format, request.include_tree
+            data = await get_run(db, self._outlines, tenant_id, run_id, form, self._max_bytes, tree=tree)
         return api.GetRunResponse(data=data, metadata=response_metadata(now))
 
     async def ListRunSteps(self, request: api.ListRunStepsRequest, context: Any) -> api.ListRunStepsResponse:  # noqa: N802
-        """The nodes of a run in graph order."""
+        """The nodes of a run in graph order, or the children of one."""
         tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
-        page, status = page_of(request, tenant_id), NODE_STATUS_WORD[request.status]
+        page, ref, form = page_of(request, tenant_id), request.step_ref, request.payload_format
+        wanted = read_wanted(request)
         async with self._looking(tenant_id) as (db, now):
             run = await look(db, self._outlines, tenant_id, run_id, now)
-            data, token = await list_steps(db, run, status, page, request.payload_format, self._max_bytes)
+            if ref:
+                data, token = await list_children(db, run, ref, wanted, page, form, self._max_bytes)
+            else:
+                data, token = await list_steps(db, run, wanted.status, page, form, self._max_bytes)
         return api.ListRunStepsResponse(data=data, next_page_token=token, metadata=response_metadata(now))
 
     async def GetRunStep(self, request: api.GetRunStepRequest, context: Any) -> api.GetRunStepResponse:  # noqa: N802
-        """One node with its input and attempts."""
+        """One node, or one child of a node, with its input and attempts."""
         tenant_id, run_id = caller().tenant, run_id_of(request.run_id)
+        ref, form = request.step_id, request.payload_format
         if not request.step_id:
             raise field_required("step_id")
         async with self._looking(tenant_id) as (db, now):
             run = await look(db, self._outlines, tenant_id, run_id, now)
-            data = await get_step(db, run, request.step_id, request.payload_format, self._max_bytes)
+            if request.HasField("item_index"):
+                data = await get_child(db, run, ref, request.item_index, form, self._max_bytes)
+            else:
+                data = await get_step(db, run, ref, form, self._max_bytes)
         return api.GetRunStepResponse(data=data, metadata=response_metadata(now))
+
+    async def WatchRun(self, request: api.WatchRunRequest, context: Any) -> AsyncIterator[api.WatchRunResponse]:  # noqa: N802
+        """A run, message by message, to its end."""
+        async with aclosing(self._watches.follow(caller().tenant, request)) as messages:
+            async for message in messages:
+                yield message
 
     async def GetRunTimeline(  # noqa: N802
         self, request: api.GetRunTimelineRequest, context: Any
@@ -154,14 +173,24 @@ class Servicer(rpc.WorkflowServiceServicer):
 
 
 async def start(scope: Scope) -> None:
-    """Open the pool, register the RPCs."""
+    """Open the pool, register the RPCs and the loop behind the runs that are watched."""
     settings = scope.settings
     scope.translate(refusal_of)
     options = settings.pool("reads")
     pool = await patient(lambda: open_pool(**options, settings=_PLANS, writes=False), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool, writes=False))
-    scope.rpcs(rpc.add_WorkflowServiceServicer_to_server, Servicer(pool, settings))
+    outlines, waits = Outlines(), Waits(moved(pool), gap_s=GAP_S)
+    loop = scope.loop("watches", waits.turn, interval_ms=settings.poll_ms)
+    waits.wake = loop.wake
+    scope.on_drain(waits.give_up)
+    if settings.notify:
+        listener = Listener(options["dsn"], {"ductor_run": loop.wake})
+        scope.at_stop(listener.stop)
+        listener.start()
+    watches = Watches(pool, waits, outlines, settings, scope.draining)
+    scope.metrics.gauge("ductor_watches", "Runs that are being watched.").set_function(lambda: len(watches))
+    scope.rpcs(rpc.add_WorkflowServiceServicer_to_server, Servicer(pool, settings, outlines, watches))
 
 
 SERVICE = Service(name="reads", start=start)

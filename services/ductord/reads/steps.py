@@ -19,6 +19,7 @@ from ductord.reads.runs import PENDING, leaders_of, load_outputs, nodes_of, size
 from ductord.reads.versions import Outline, Outlines, Step
 from ductord.rpc.answers import timestamp_or_none
 from ductord.rpc.errors import refused
+from ductord.rpc.fans import fan_state
 from ductord.rpc.paging import Page
 from ductord.rpc.payloads import fill_payload
 from ductord.rpc.room import fitting
@@ -109,6 +110,12 @@ def known_step(outline: Outline, ref: str) -> Step:
     return outline.steps[index]
 
 
+async def states(db: asyncpg.Connection, run: Nodes, steps: Sequence[Step]) -> list[run_pb2.StepState]:
+    """Some nodes without payloads, in the order of `steps`."""
+    starts = await _first_starts(db, run, [step.ref for step in steps])
+    return [_state(run, step, starts) for step in steps]
+
+
 def _state(run: Nodes, step: Step, starts: Mapping[str, datetime | None]) -> run_pb2.StepState:
     node = run.nodes.get(step.ref, PENDING)
     held_back = node.status is NodeStatus.RUNNING and node.due_time is not None and node.due_time > run.now
@@ -125,6 +132,7 @@ def _state(run: Nodes, step: Step, starts: Mapping[str, datetime | None]) -> run
         retry_time=timestamp_or_none(node.due_time if held_back else None),
         waiting=wait_state(node.waiting, run.leaders, step.condition),
         paused=node.paused,
+        fan=fan_state(node.fan, runs=step.has_child_runs),
     )
 
 

@@ -13,6 +13,7 @@ from cachetools import LRUCache
 
 from ductord.db.queries import Queries
 from ductord.model.enums import EdgeType, StepType
+from ductord.model.fanout import ScatterMode
 
 _CACHED_BYTES: Final = 16 << 20
 """How much manifest text the remembered outlines may have come from."""
@@ -31,6 +32,12 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     until: Condition | None = None
 
 
+class Scatter(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a scatter is shown that the run does not hold itself."""
+
+    mode: ScatterMode = ScatterMode.INLINE
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step as it is shown."""
 
@@ -38,6 +45,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     type: StepType
     title: str = ""
     wait: Wait | None = None
+    scatter: Scatter | None = None
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether the step has children."""
+        return self.type in (StepType.SCATTER, StepType.FOR_EACH, StepType.SUBWORKFLOW)
+
+    @property
+    def has_child_runs(self) -> bool:
+        """Whether its children are runs of their own, and not tasks of the run."""
+        inline = self.scatter is not None and self.scatter.mode is ScatterMode.INLINE
+        return self.fans_out and not inline
 
     @property
     def condition(self) -> str:
