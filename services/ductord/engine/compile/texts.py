@@ -35,15 +35,11 @@ class Texts:
         self, source: str | None, path: Path, reachable: Reachable, site: Site = Site.GRAPH
     ) -> Expression | None:
         """A bare CEL condition."""
-        if source is None:
-            return None
-        return self._expression(source, self._scope(source, reachable, site), path, source, 0, boolean=True)
+        return self._bare(source, path, reachable, site, boolean=True)
 
     def value(self, source: str | None, path: Path, reachable: Reachable, site: Site = Site.GRAPH) -> Expression | None:
         """A bare CEL expression of any type."""
-        if source is None:
-            return None
-        return self._expression(source, self._scope(source, reachable, site), path, source, 0)
+        return self._bare(source, path, reachable, site)
 
     def template(self, tree: Any, path: Path, reachable: Reachable, site: Site = Site.GRAPH) -> Template | None:
         """A JSON tree whose strings may hold `${{ }}`."""
@@ -61,6 +57,17 @@ class Texts:
         if not templates.is_static(tree):
             message = "a variable is data: `${{ }}` in it is not evaluated"
             self._findings.add("TEMPLATE_NOT_EVALUATED", message, path, warning=True)
+
+    def _bare(
+        self, source: str | None, path: Path, reachable: Reachable, site: Site, *, boolean: bool = False
+    ) -> Expression | None:
+        if source is None:
+            return None
+        if source.lstrip().startswith(templates.OPEN):
+            message = "an expression stands bare here: leave `${{` and `}}` away"
+            self._findings.add_inside("EXPRESSION_SYNTAX", message, path, source, source.index(templates.OPEN))
+            return None
+        return self._expression(source, self._scope(source, reachable, site), path, source, 0, boolean=boolean)
 
     def _walk(self, tree: Any, path: Path, reachable: Reachable, site: Site, found: list[Expression]) -> bool:
         if isinstance(tree, str):

@@ -34,8 +34,10 @@ def json_schema() -> dict[str, Any]:
         for kind in MUST_SAY
         if kind in SUPPORTED
     ]
+    parts["Scatter"]["oneOf"] = [{"required": ["action"]}, {"required": ["mode", "workflow"]}]
     parts["Wait"]["oneOf"] = [{"required": [name]} for name in WAITS_FOR]
-    parts["Definition"]["properties"]["variables"]["anyOf"][0]["additionalProperties"] = False
+    for part, name in (("Definition", "variables"), ("Dataflow", "fields")):
+        parts[part]["properties"][name]["anyOf"][0]["additionalProperties"] = False
     tidy: dict[str, Any] = _tidied(schema)
     unused: set[str] | None = None
     while unused != set():

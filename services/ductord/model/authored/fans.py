@@ -43,7 +43,7 @@ def _tolerated(given: Any) -> int | str:
         return given
     if not isinstance(given, str):
         raise PydanticCustomError("WRONG_TYPE", "`tolerated_failures` must be a number, or a share as in `10%`")
-    if re.match(PERCENT_PATTERN, given) is None:
+    if re.fullmatch(PERCENT_PATTERN, given) is None:
         message = "`tolerated_failures` is a number, or a share of the children from `0%` to `100%`, as in `2.5%`"
         raise PydanticCustomError("OUT_OF_RANGE", message)
     return given
