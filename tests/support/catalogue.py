@@ -46,6 +46,10 @@ class Catalogue:
         """The newest version of a family; of the first, where none is named."""
         return self._families[family_slug or next(iter(self._families))][-1]
 
+    def versions(self, family_slug: str) -> tuple[Version, ...]:
+        """All versions of a family, the first one first; none of a family that there is not."""
+        return tuple(self._families.get(family_slug, ()))
+
     def version(self, version_id: str) -> Version:
         """The version with this id."""
         return next(v for versions in self._families.values() for v in versions if v.version_id == version_id)

@@ -39,7 +39,7 @@ def given(rows: "Rows", need: Need) -> Any:
             )
         case GatheredNeed():
             children = list(_gathered_runs(rows, need) if need.runs else _gathered_items(rows, need))
-            size = sum(_size(child.output) for child in children if child.fault is None)
+            size = sum(size_of(child.output) for child in children if child.fault is None)
             return Gathered(size=size, children=tuple(children) if size <= need.max_bytes else ())
         case Apart():
             return True
@@ -109,5 +109,6 @@ def _redrive(child: "Rows") -> Control:
     return Control(request_id="", verb=Verb.REDRIVE, create_time=child.start.create_time)
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
+    """How large a value is as it is stored."""
     return len(orjson.dumps(value))

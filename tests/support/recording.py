@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ductord.model.enums import TaskKind
+from ductord.model.enums import RunStatus, TaskKind
 from ductord.model.recording import (
     FORMAT,
     AttemptLine,
+    ChildLine,
     ControlLine,
     ReceiptLine,
     Recording,
@@ -15,7 +16,9 @@ from ductord.model.recording import (
     SignalLine,
     SourceLine,
     TransitionLine,
+    WorkflowLine,
 )
+from tests.support.needs import result_of, size_of
 from tests.support.outside import in_order
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt, reference
@@ -30,6 +33,8 @@ def recording_of(rows: Rows) -> Recording:
         controls=tuple(_controls(rows)),
         signals=tuple(_signals(rows)),
         receipts=tuple(_receipts(rows)),
+        children=tuple(_children(rows)),
+        workflows=tuple(_workflows(rows)),
         sources=tuple(_sources(rows)),
     )
 
@@ -41,6 +46,7 @@ def _attempt(row: Attempt) -> AttemptLine:
         attempt=row.task.attempt,
         idempotency_key=row.task.idempotency_key,
         kind=row.task.kind,
+        item_index=row.task.item_index,
         start_time=row.start_time,
         outcome=row.outcome,
         report_time=row.report_time,
@@ -52,6 +58,7 @@ def _attempt(row: Attempt) -> AttemptLine:
         late_time=late_time,
         late_output=late_output,
         late_reference=reference(row.task.attempt, late_output) if late_time is not None else None,
+        item=row.task.item,
     )
 
 
@@ -72,6 +79,35 @@ def _signals(rows: Rows) -> Iterator[SignalLine]:
 def _receipts(rows: Rows) -> Iterator[ReceiptLine]:
     for receipt in sorted(rows.outside.receipts, key=in_order):
         yield ReceiptLine(receipt=receipt, payload=rows.outside.payload(receipt.key), seq=rows.told_in.get(receipt, 0))
+
+
+def _children(rows: Rows) -> Iterator[ChildLine]:
+    for row in rows.kinship.rows:
+        if row.parent_run_id != rows.start.run_id or row.end_time is None:
+            continue
+        output = result_of(rows.family[row.run_id]) if row.status is RunStatus.COMPLETED else None
+        yield ChildLine(
+            step_ref=row.step_ref,
+            attempt=row.attempt,
+            item_index=row.item_index,
+            run_id=row.run_id,
+            time=row.end_time,
+            status=row.status,
+            checkpoint=row.checkpoint_status,
+            fault=row.fault,
+            output=output,
+            size=size_of(output),
+        )
+
+
+def _workflows(rows: Rows) -> Iterator[WorkflowLine]:
+    for step in rows.manifest.steps:
+        spec = step.scatter or step.for_each or step.subworkflow
+        if spec is not None and spec.workflow is not None:
+            slug = spec.workflow.family_slug
+            for version in rows.kinship.catalogue.versions(slug):
+                workflow = rows.kinship.catalogue.workflow(slug, version.number)
+                yield WorkflowLine(family_slug=slug, workflow=workflow, create_time=rows.start.create_time)
 
 
 def _sources(rows: Rows) -> Iterator[SourceLine]:
