@@ -1,6 +1,7 @@
 """Every door leads to the same definition: Struct, JSON text, operations, files of YAML and JSON, exports (rulings L1, L5; PL-03, AP-02)."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -129,6 +130,86 @@ def waits() -> dict[str, Any]:
     return kept | {"variables": {"kind": "card"}, "steps": steps, "edges": edges, "checkpoints": checkpoints}
 
 
+def fans() -> dict[str, Any]:
+    """A definition with every field of the steps that fan out and compose."""
+    page = {"family_slug": "page", "version": 3}
+    undo = {"on_failure": [{"action": "core:echo", "args": {"of": "${{ OUTPUT }}"}}]}
+    steps: list[dict[str, Any]] = [
+        {
+            "ref": "inline",
+            "type": "scatter",
+            "retry_max_attempts": 3,
+            "timeout_ms": 1_000,
+            "compensation": undo,
+            "scatter": {
+                "items_expr": "TRIGGER.payload.pages",
+                "mode": "inline",
+                "action": "core:echo",
+                "args": {"page": "${{ ITEM }}", "n": 1, "half": 0.5, "null": None},
+                "max_inline_children": 1_000,
+                "max_concurrency": 8,
+                "interval_ms": 50,
+                "tolerated_failures": "2.5%",
+            },
+        },
+        {
+            "ref": "runs",
+            "type": "scatter",
+            "scatter": {
+                "items_expr": "[1, 2]",
+                "mode": "child_workflow",
+                "workflow": page,
+                "input": ["${{ ITEM }}", 1, None],
+                "tolerated_failures": 5,
+                "parent_close_policy": "terminate",
+            },
+        },
+        {"ref": "gather", "type": "gather", "gather": {"scatter_ref": "inline", "stream_error": "include"}},
+        {
+            "ref": "each",
+            "type": "for_each",
+            "for_each": {
+                "items_expr": "[1, 2]",
+                "workflow": {"family_slug": "page"},
+                "input": {"n": "${{ INDEX }}"},
+                "on_item_error": "continue",
+                "parent_close_policy": "abandon",
+            },
+        },
+        {
+            "ref": "reduce",
+            "type": "dataflow",
+            "dataflow": {"operation": "reduce", "items_expr": "[1, 2]", "expr": "ACC + ITEM", "initial": 0.5},
+        },
+        {
+            "ref": "project",
+            "type": "dataflow",
+            "dataflow": {"operation": "project", "items_expr": "[1, 2]", "fields": {"b": "ITEM", "a": "INDEX", "c": "1"}},
+        },
+        {
+            "ref": "child",
+            "type": "subworkflow",
+            "subworkflow": {
+                "workflow": page,
+                "input": {"order": "${{ TRIGGER.payload.order }}", "big": [1, 2.5]},
+                "output": "${{ OUTPUT.url }}",
+                "mode": "sync",
+                "wait_for": "checkpoint:paid",
+                "timeout_ms": 5,
+                "on_timeout": "continue_with_error",
+                "parent_close_policy": "request_cancel",
+            },
+        },
+        {"ref": "apart", "type": "subworkflow", "subworkflow": {"workflow": page, "mode": "async"}},
+    ]  # fmt: skip
+    order = ("inline", "gather", "runs", "each", "reduce", "project", "child", "apart")
+    edges = [{"source_ref": a, "target_ref": b, "type": "success"} for a, b in pairwise(order)]
+    rest = everything()
+    kept = {name: rest[name] for name in ("family_slug", "title", "description", "tags", "triggers", "fail_policy")}
+    checkpoints = [{"name": "c", "step_refs": ["child"]}]
+    return kept | {"variables": {}, "steps": steps, "edges": edges, "checkpoints": checkpoints}
+
+
 def shuffled(value: Any) -> Any:
     """The same JSON with every object's keys the other way round."""
     if isinstance(value, dict):
@@ -137,7 +218,7 @@ def shuffled(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "definition", [order("everything"), everything(), waits()], ids=["small", "everything", "waits"]
+    "definition", [order("everything"), everything(), waits(), fans()], ids=["small", "everything", "waits", "fans"]
 )
 async def test_the_same_definition_has_the_same_hash_through_every_door(
     definitions: Definitions, definition: dict[str, Any]

@@ -28,7 +28,7 @@ from ductord.model.schemas import Schema
 from ductord.model.specs import ActionSpec, Expression, Template
 from tests.language.documents import codes, compiled, definition, edge, step
 
-ITEMS = {"items_expr": "TRIGGER.payload.pages"}
+ITEMS: dict[str, Any] = {"items_expr": "TRIGGER.payload.pages"}
 PAGES = Expression(source="TRIGGER.payload.pages", names=("TRIGGER",))
 ECHO = {"action": "core:echo"}
 CHILD = {"workflow": {"family_slug": "page"}}
@@ -295,7 +295,7 @@ WRONG: list[tuple[str, dict[str, Any] | None, dict[str, Any], tuple[str, str]]] 
         for name in ("map", "filter", "partition", "reduce")
     ),
     *(
-        ("dataflow", MAP | {"operation": name, "expr": "true", "initial": 0}, {}, ("FIELD_NOT_APPLICABLE", "steps[2].dataflow.initial"))
+        ("dataflow", ITEMS | {"operation": name, "expr": "true", "initial": 0}, {}, ("FIELD_NOT_APPLICABLE", "steps[2].dataflow.initial"))
         for name in ("map", "filter", "partition", "project")
     ),
     *(
@@ -483,8 +483,8 @@ def test_files_carry_every_field(kind: str) -> None:
 
 def test_the_schema_knows_them() -> None:
     schema = Schema(json_schema())
-    for kind, said in [*LEAST.items(), *MOST.items(), ("scatter", CHILDREN), ("dataflow", PROJECT)]:
-        assert schema.faults({"type": "workflow_definition", "definition": after(of(kind, said))}) == (), said
+    for kind, good in [*LEAST.items(), *MOST.items(), ("scatter", CHILDREN), ("dataflow", PROJECT)]:
+        assert schema.faults({"type": "workflow_definition", "definition": after(of(kind, good))}) == (), good
     for kind, said, fields, (code, path) in WRONG:
         if code in (
             "UNKNOWN_FIELD",
