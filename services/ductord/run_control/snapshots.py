@@ -10,10 +10,12 @@ from ductor.workflow.v1 import control_pb2, run_pb2
 from ductord.db.queries import Queries
 from ductord.engine.policy import retry_of, timeouts_of
 from ductord.model.enums import EdgeState, NodeStatus
+from ductord.model.fanout import ScatterMode
 from ductord.model.manifest import Manifest, Step
 from ductord.model.run import CheckpointState, Node, Run
 from ductord.model.specs import RetryPolicy, Timeouts
 from ductord.rpc.answers import timestamp, timestamp_or_none
+from ductord.rpc.fans import fan_state
 from ductord.rpc.runs import (
     Row,
     attempt,
@@ -102,6 +104,7 @@ def _node(step: Step, node: Node, now: datetime, leaders: Mapping[str, str]) -> 
         retry_policy_changed=node.retry is not None,
         timeouts_changed=node.timeouts is not None,
         waiting=wait_state(node.waiting, leaders, _condition(step)),
+        fan=fan_state(node.fan, runs=step.scatter is None or step.scatter.mode is ScatterMode.CHILD_WORKFLOW),
     )
 
 
