@@ -13,7 +13,6 @@ from ductord.engine import (
     digests,
     ending,
     exits,
-    fans,
     faults,
     forks,
     joins,
@@ -26,6 +25,8 @@ from ductord.engine import (
 from ductord.engine.controls import continuing
 from ductord.engine.evolve import bare_run
 from ductord.engine.expressions import Programs, one_decision
+from ductord.engine.fans import counting, rounds
+from ductord.engine.fans.merging import merged
 from ductord.engine.limits import LIMITS, Limits
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import First, Tick
@@ -59,7 +60,9 @@ def decide(
 def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
     if new:
         _start(tick)
+    rounds.settle(tick)
     out_of_time = _facts(tick)
+    rounds.settle(tick)
     if tick.inbox.lates:
         saga.late(tick)
     if tick.inbox.controls:
@@ -88,7 +91,7 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         if tick.lacking:
             return tick.lacking
         _launch(tick, parking=False)
-        fans.fill(tick)
+        rounds.fill(tick)
         if tick.lacking:
             return tick.lacking
         continuing.tell_length(tick)
@@ -101,7 +104,7 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         return tick.lacking
     if not tick.events:
         return Decision(effects=tuple(tick.effects)) if tick.effects else _NOTHING
-    return Decision(events=tuple(tick.events), effects=tuple(tick.effects), run=tick.work.freeze())
+    return Decision(events=merged(tick.events), effects=tuple(tick.effects), run=tick.work.freeze())
 
 
 def _start(tick: Tick) -> None:
@@ -148,7 +151,7 @@ def _judge(tick: Tick, report: AttemptReport) -> None:
     if report.kind in (TaskKind.COMPENSATION, TaskKind.FINALLY):
         saga.judge(tick, report)
     elif report.kind is TaskKind.ITEM:
-        fans.judge(tick, report)
+        rounds.judge(tick, report)
     else:
         reports.judge(tick, report)
 
@@ -186,11 +189,12 @@ def _total_timeout(tick: Tick, timer: TimerDue) -> None:
     total = policy.total_timeout_ms(step, node)
     if total is None or (node.first_time is not None and node.first_time + timedelta(milliseconds=total) > tick.now):
         return  # An operator gave it more time in this very tick.
+    stands = f"when {counting.progress(node.fan)}" if node.fan is not None else f"at attempt {node.attempt}"
     kind_of(tick, index).drop(tick, index, Outcome.TIMED_OUT)
     if node.cancelling:
-        exits.cancel(tick, index, node.fault)
+        stopping.end_dropped(tick, index)
         return
-    message = f"total_timeout_ms {total} is over at attempt {node.attempt}"
+    message = f"total_timeout_ms {total} is over {stands}"
     if node.fault is not None:
         detail = f" ({node.fault.message})" if node.fault.message else ""
         message = f"{message}; the last error was {node.fault.code}{detail}"

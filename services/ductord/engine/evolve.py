@@ -254,7 +254,7 @@ class Working:
         self.run = replace(
             self.run,
             open_nodes=self.run.open_nodes - 1,
-            has_errors=self.run.has_errors or event.status in _ERRED,
+            has_errors=self.run.has_errors or _erred(self.nodes[index]),
             moves=self.run.moves + 1,
         )
 
@@ -322,7 +322,7 @@ class Working:
         self.run = replace(
             self.run,
             open_nodes=sum(1 for node in self.nodes if not node.status.terminal),
-            has_errors=any(node.status in _ERRED for node in self.nodes),
+            has_errors=any(_erred(node) for node in self.nodes),
         )
 
     def _edges_resolved(self, event: EdgesResolved) -> None:
@@ -391,7 +391,8 @@ class Working:
             self._renew(index)
             if ref in event.reevaluated:
                 # Its action has succeeded: only what came after is judged again (C4).
-                self.nodes[index] = replace(self.nodes[index], status=NodeStatus.RUNNING, output=node.output)
+                renewed = self.nodes[index]
+                self.nodes[index] = replace(renewed, status=NodeStatus.RUNNING, output=node.output, fan=node.fan)
             elif ref in event.resumed:
                 self.nodes[index] = replace(self.nodes[index], fan=node.fan)
         self._recount()
@@ -411,6 +412,13 @@ class Working:
             continued_to_run_id=event.continued_to_run_id,
             merged_into_run_id=event.merged_into_run_id,
         )
+
+
+def _erred(node: Node) -> bool:
+    """Whether the node came to an error, be it one of a child that was tolerated (F1)."""
+    return node.status in _ERRED or (
+        node.status is NodeStatus.SUCCEEDED and node.fan is not None and node.fan.failed > 0
+    )
 
 
 def _unknown(node: Node, event: AttemptEnded) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from ductord.engine import faults, policy, races, routing
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import Ending, bindings
 from ductord.engine.tick import Tick
-from ductord.model.effects import ClearTimers
 from ductord.model.enums import EdgeState, EdgeType, NodeStatus, OnError, SkipReason, StepType, TimerKind
 from ductord.model.events import EdgesResolved, NodeEnded, RaceLost
 from ductord.model.fault import Fault, OutputRef
@@ -137,9 +136,9 @@ def _end(tick: Tick, index: int, event: NodeEnded) -> None:
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
     tick.emit(event)
     if node.status is not NodeStatus.PENDING and policy.total_timeout_ms(step, node) is not None:
-        tick.do(ClearTimers(step_ref=step.ref, kind=TimerKind.TOTAL_TIMEOUT))
-    if node.lost and node.cancelling:
-        tick.do(ClearTimers(step_ref=step.ref, kind=TimerKind.NODE_GRACE))
+        tick.unset(TimerKind.TOTAL_TIMEOUT, step.ref)
+    if node.cancelling and (node.lost or (node.fan is not None and node.fan.fault is not None)):
+        tick.unset(TimerKind.NODE_GRACE, step.ref)
     tick.touched.update(tick.graph.checkpoints[index])
 
 

@@ -1,7 +1,7 @@
 """The codes of the faults that the engine itself gives. Codes reported by workers pass through as they are."""
 
 from ductord.engine.expressions import ExpressionError
-from ductord.model.enums import Outcome
+from ductord.model.enums import Outcome, RunStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.fault import Fault
 from ductord.model.jsonvalue import storable_text
@@ -19,6 +19,9 @@ COLLECTION_TOO_LARGE = "collection_too_large"
 EVENT_SET_FULL = "event_set_full"
 APPROVAL_REJECTED = "approval_rejected"
 APPROVAL_TIMEOUT = "approval_timeout"
+FAN_TOO_WIDE = "fan_too_wide"
+CHILDREN_FAILED = "children_failed"
+NOTHING_TO_GATHER = "nothing_to_gather"
 CHILD_FAILED = "child_failed"
 CHILD_TIMEOUT = "child_timeout"
 CHILD_INPUT_INVALID = "child_input_invalid"
@@ -40,10 +43,23 @@ class NodeFault(Exception):
         super().__init__(code)
         self.fault = Fault(code=code, message=storable_text(message))
 
+    @classmethod
+    def of(cls, fault: Fault, before: str = "") -> "NodeFault":
+        """The same fault, with something said before its text."""
+        return cls(fault.code, f"{before}{fault.message}")
+
 
 def of_outcome(outcome: Outcome) -> Fault | None:
     """The fault of an attempt that ended so without saying why; None where the outcome is no failure."""
     return _BY_OUTCOME.get(outcome)
+
+
+def of_child(status: RunStatus, fault: Fault | None, run_id: str) -> Fault:
+    """What a child run that has ended otherwise than completed is to its parent: `child_<status>` (F5). The text names the run and what it failed by."""
+    why = f": {fault.code}" if fault is not None else ""
+    detail = f" ({fault.message})" if fault is not None and fault.message else ""
+    word = str(status).replace("_", " ")
+    return Fault(code=f"child_{status}", message=storable_text(f"child run {run_id} {word}{why}{detail}"))
 
 
 def of_expression(error: ExpressionError) -> Fault:

@@ -9,7 +9,7 @@ from ductord.engine import exits, faults, races, routing, stopping
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.routing import Arrival
-from ductord.engine.steps import SUPPORTED
+from ductord.engine.steps import kind_of
 from ductord.engine.tick import First, Tick
 from ductord.model.enums import NodeStatus, SkipReason
 from ductord.model.errors import PayloadInvalid
@@ -49,7 +49,7 @@ def begin(tick: Tick, index: int) -> None:
         if step.run_if is not None and not tick.programs.condition(step.run_if, bindings(tick, step.run_if)):
             exits.skip(tick, index, SkipReason.CONDITION)
             return
-        kind = SUPPORTED[step.type]
+        kind = kind_of(tick, index)
         if kind.at_once is None:
             tick.ready[index] = First(kind.prepare(tick, index))
         elif kind.at_once(tick, index):
@@ -67,7 +67,7 @@ def _arrive(tick: Tick, index: int) -> None:
     if node.status is not NodeStatus.PENDING or index in tick.ready:
         return
     step = tick.manifest.steps[index]
-    of_kind = SUPPORTED[step.type].arrival
+    of_kind = kind_of(tick, index).arrival
     match of_kind(tick, index) if of_kind else routing.arrival(tick.manifest, step, tick.work.edges):
         case Arrival.RUN:
             if not node.paused:

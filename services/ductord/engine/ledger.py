@@ -28,6 +28,8 @@ from ductord.model.specs import InverseSpec
 
 _RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _Source = tuple[str, int, int, str]
+Logical = tuple[str, int, int]
+"""A logical attempt: step ref, item index, number."""
 
 LedgerEvent = (
     InverseRegistered
@@ -164,6 +166,22 @@ def actions_of(step: Step, block: CompensationBlock) -> tuple[InverseSpec, ...]:
             return step.compensation.final
         case _:
             assert_never(block)
+
+
+def undoable(step: Step) -> bool:
+    """Whether the step declares inverses."""
+    return any(actions_of(step, block) for block in (CompensationBlock.ON_FAILURE, CompensationBlock.ON_CANCEL))
+
+
+def successes(saga: Saga) -> set[Logical]:
+    """The logical attempts of the run itself that are registered as successes."""
+    return {(r.step_ref, r.item_index, r.logical) for r in saga.registered if r.attempt and not r.run_id}
+
+
+def settled(registered: Registered, known: set[Logical]) -> bool:
+    """Whether the entry is a doubt of the run itself that a success, one of `known`, has settled."""
+    place = (registered.step_ref, registered.item_index, registered.logical)
+    return not registered.attempt and not registered.run_id and place in known
 
 
 def keys_of(run_id: str, entry: Inverse) -> frozenset[str]:

@@ -9,7 +9,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     `payload_max_bytes`: a rendered input (L7). `inputs_max_bytes`: the rendered inputs of the steps that begin in one tick, together: they
     are one statement of the commit. `aggregate_max_bytes`: a run's output expression, and a run context. `continue_grace_ms`: the longest that a
     continue-as-new waits for what is at work (C6). `max_inline_children`: of a scatter that does not say (F1). `children_per_tick`: how many begin in one
-    tick. `history_soft`, `history_hard`, `history_terminate`: the tiers of a history's length (`Run.moves`)."""
+    tick, `children_max_bytes`: and of their inputs about so much. `history_soft`, `history_hard`, `history_terminate`: the tiers
+    of a history's length (`Run.moves`)."""
 
     stop_grace_ms: int = 30_000
     max_worker_delay_ms: int = 7 * 24 * 3_600_000
@@ -19,6 +20,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     continue_grace_ms: int = 60_000
     max_inline_children: int = 256
     children_per_tick: int = 500
+    children_max_bytes: int = 4 << 20
     history_soft: int = 4_000
     history_hard: int = 8_000
     history_terminate: int = 12_000

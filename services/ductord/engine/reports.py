@@ -75,20 +75,21 @@ def _failed(tick: Tick, index: int, report: AttemptReport) -> None:
         node.failures < rules.max_attempts
         and report.outcome is not Outcome.QUEUE_TIMED_OUT
         and retry.retryable(rules, fault, report.non_retryable)
-        and _retries_go_on(tick, index)
+        and goes_on(tick, index)
     ):
         # The outside may already know this attempt's key unless the worker told us that it failed (A6).
         logical = node.logical + (not unsaid(report.outcome, fault))
-        tick.ready[index] = Again(retry=True, logical=logical, delay_ms=_delay(tick, index, report))
+        tick.ready[index] = Again(retry=True, logical=logical, delay_ms=delay_ms(tick, index, report, node.failures))
     else:
         exits.fail(tick, index, fault)
 
 
-def _delay(tick: Tick, index: int, report: AttemptReport) -> int:
+def delay_ms(tick: Tick, index: int, report: AttemptReport, failures: int) -> int:
+    """Milliseconds before the attempt after this failure, the `failures`-th: as the worker wishes, within bounds, else by the policy in force (A1)."""
     if report.retry_after_ms is not None:
         return min(max(report.retry_after_ms, 0), tick.limits.max_worker_delay_ms)
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
-    return retry.delay_ms(policy.retry_of(step, node), node.failures, tick.run_id, step.ref, node.attempt)
+    return retry.delay_ms(policy.retry_of(step, node), failures, tick.run_id, step.ref, report.attempt)
 
 
 def _came_to_nothing(tick: Tick, index: int) -> None:
@@ -105,8 +106,8 @@ def _came_to_nothing(tick: Tick, index: int) -> None:
         tick.ready[index] = Again(retry=False, logical=node.logical, delay_ms=retry.pause_ms(node.returned))
 
 
-def _retries_go_on(tick: Tick, index: int) -> bool:
-    """Whether a node may still retry. Under `drain` what was in flight at the stop may not (G5), the cleanup behind a `done` edge may."""
+def goes_on(tick: Tick, index: int) -> bool:
+    """Whether a node may still retry, or begin children. Under `drain` what was in flight at the stop may not (G5), the cleanup behind a `done` edge may."""
     if tick.work.run.stop is None or tick.manifest.fail_policy is not FailPolicy.DRAIN:
         return True
     return cleans_up(tick, index)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from ductord.engine.fans import rounds
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
 from ductord.model.effects import MoveSignals, SettleSignal, TakeReceipts
@@ -233,6 +234,7 @@ def _child(tick: Tick, fact: ChildFact) -> None:
     begun = node.status in (NodeStatus.RUNNING, NodeStatus.WAITING) and node.attempt == fact.attempt
     if begun and (hook := kind_of(tick, index).on_child) is not None:
         hook(tick, index, fact)
+        rounds.look(tick, index)
 
 
 def _waiting(tick: Tick, step_ref: str) -> int | None:

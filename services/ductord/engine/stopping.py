@@ -68,7 +68,7 @@ def on_grace_over(tick: Tick) -> None:
     for index, node in enumerate(tick.work.nodes):
         if node.status in BEGUN and node.cancelling:
             kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
-            exits.cancel(tick, index, node.fault)
+            end_dropped(tick, index)
 
 
 def call_off(tick: Tick, race: int) -> None:
@@ -93,11 +93,24 @@ def call_off(tick: Tick, race: int) -> None:
 
 
 def on_node_grace(tick: Tick, step_ref: str) -> None:
-    """A loser that was asked to stop has not reported: it is revoked and cancelled."""
+    """A loser that was asked to stop has not reported: it is revoked and cancelled. Likewise what is left of children enough of which have failed (F2)."""
     index = tick.graph.index.get(step_ref)
-    if index is not None and tick.work.nodes[index].status in BEGUN and tick.work.nodes[index].lost:
+    node = tick.work.nodes[index] if index is not None else None
+    if index is None or node is None or node.status not in BEGUN:
+        return
+    if node.lost or (node.fan is not None and node.fan.fault is not None):
         kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
-        exits.cancel(tick, index, tick.work.nodes[index].fault)
+        end_dropped(tick, index)
+
+
+def end_dropped(tick: Tick, index: int) -> None:
+    """End a node that was asked to stop, and whose work has been dropped: it is cancelled, but for one that its children have failed already."""
+    node = tick.work.nodes[index]
+    finish = kind_of(tick, index).finish
+    if finish is not None and node.fan is not None and node.fan.fault is not None:
+        finish(tick, index)
+    else:
+        exits.cancel(tick, index, node.fault)
 
 
 def _cleanup(tick: Tick, failing: list[int]) -> list[int]:

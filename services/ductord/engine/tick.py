@@ -16,10 +16,11 @@ from ductord.engine.expressions import Programs
 from ductord.engine.graph import Graph, graph_of
 from ductord.engine.limits import Limits
 from ductord.model.decision import Missing
-from ductord.model.effects import ClearTimers, Effect
-from ductord.model.enums import NodeStatus, RunStatus
+from ductord.model.effects import ClearTimers, Effect, SetTimer
+from ductord.model.enums import NodeStatus, RunStatus, TimerKind
 from ductord.model.events import Event
-from ductord.model.fault import OutputRef
+from ductord.model.fan import Item
+from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import Inbox, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.needs import Need
@@ -42,25 +43,42 @@ class Again(msgspec.Struct, frozen=True):
     delay_ms: int
 
 
+class Repeat(msgspec.Struct, frozen=True):
+    """An inline child whose attempt has ended and that gets another. `item`: what it has behind it then. `fault`: the failure that is tried again; None: the
+    attempt came to nothing."""
+
+    item_index: int
+    attempt: int
+    item: Item
+    delay_ms: int
+    fault: Fault | None
+
+
 class Tick:
     """`frontier`: pending steps an edge of which was resolved, a heap in Kahn order. `ready`: nodes that will get an attempt at the end of the
     tick, unless a failure stops the run first. `failing`: nodes of on_error `fail` that failed and whose stop is still to be carried out.
     `touched`: checkpoints one of whose steps ended. `input_bytes`: of the inputs that were rendered so far. `held`: timers that came due and that a
     pause holds. `moves`: length of the history before this tick. `outputs`: those of the inbox and those
-    made in this tick. `parked`: nodes that were parked in this tick.
+    made in this tick. `parked`: nodes that were parked in this tick. `fresh`: what nodes that began in this tick had prepared for their children. `made`: needs
+    that this tick has met itself. `begun`: how many children begin in this tick, `begun_bytes`: of their inputs. `repeats`: inline children that will get
+    another attempt at the end of the tick, unless their node is called off first. `registered`: the logical attempts that are known to have succeeded.
     `missing_payloads`: of signals and events. `missing_needs`: whatever else was not given.
     `missing_sources`: outputs that inverses read and that were not given."""
 
     __slots__ = (
+        "begun",
+        "begun_bytes",
         "effects",
         "events",
         "failing",
+        "fresh",
         "frontier",
         "graph",
         "held",
         "inbox",
         "input_bytes",
         "limits",
+        "made",
         "manifest",
         "missing",
         "missing_needs",
@@ -72,6 +90,8 @@ class Tick:
         "parked",
         "programs",
         "ready",
+        "registered",
+        "repeats",
         "touched",
         "work",
     )
@@ -94,6 +114,12 @@ class Tick:
         self.missing_sources: set[SourceKey] = set()
         self.outputs: Mapping[str, Any] = inbox.outputs
         self.parked: list[int] = []
+        self.fresh: dict[int, Any] = {}
+        self.made: dict[Need, Any] = {}
+        self.begun = 0
+        self.begun_bytes = 0
+        self.registered: set[tuple[str, int, int]] | None = None
+        self.repeats: dict[int, list[Repeat]] = {}
         self.held: list[TimerDue] = []
         self.moves = run.moves
         self.frontier: list[int] = []
@@ -141,6 +167,8 @@ class Tick:
 
     def given(self, need: Need) -> Any:
         """The value of a need (`model.needs`); UNSET, and noted as missing, where it was not given."""
+        if need in self.made:
+            return self.made[need]
         if need not in self.inbox.given:
             self.missing_needs.add(need)
             return msgspec.UNSET
@@ -152,6 +180,13 @@ class Tick:
             return True
         index = self.graph.index.get(step_ref)
         return index is not None and self.work.nodes[index].paused
+
+    def unset(self, kind: TimerKind, step_ref: str) -> None:
+        """Have a timer of a step deleted, be it one that this very tick sets: a commit clears timers before it sets any."""
+        self.effects = [
+            e for e in self.effects if not (isinstance(e, SetTimer) and (e.kind, e.step_ref) == (kind, step_ref))
+        ]
+        self.do(ClearTimers(kind=kind, step_ref=step_ref))
 
     def clear_timers(self) -> None:
         """Have all timers of the run deleted, once."""

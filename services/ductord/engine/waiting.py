@@ -76,7 +76,7 @@ def make(tick: Tick, index: int, output: Any) -> OutputRef:
             attempt=node.attempt,
             action=step.type,
             output_json=text,
-            begin_time=of(tick, index).since,
+            begin_time=node.waiting.since if node.waiting is not None else node.first_time or tick.now,
         )
     )
     tick.make_output(step.ref, output)

@@ -164,11 +164,14 @@ class StartRun(_Effect, frozen=True, kw_only=True):
 
 class AdoptHistory(_Effect, frozen=True, kw_only=True):
     """Copy transitions 1 to `seq` of another run into this one, the checkpoints that it had reached by then, and the rows of the attempts (step ref → number)
-    that hold outputs (C5)."""
+    that hold outputs (C5). `items`: of these steps the attempts of inline children up to this number come along, `children`: of these the rows of child runs
+    that have ended; a gather may still read them."""
 
     source_run_id: str
     seq: int
     outputs: dict[str, int]
+    items: dict[str, int] = {}
+    children: tuple[str, ...] = ()
 
 
 class RecordInverse(_Effect, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ runs after the other, on an axis of its own: the status of the run and its nodes
 entry is `unwinding`; both change the run by the ledger's events alone.
 """
 
-from ductord.engine.saga.registering import carried, late, register
+from ductord.engine.saga.registering import carried, doubt, late, register
 from ductord.engine.saga.unwinding import advance, judge
 
-__all__ = ["advance", "carried", "judge", "late", "register"]
+__all__ = ["advance", "carried", "doubt", "judge", "late", "register"]

@@ -7,7 +7,7 @@ follows from the run's status and the manifest; no expression is evaluated here.
 from collections.abc import Iterator
 from typing import Final
 
-from ductord.engine.ledger import actions_of
+from ductord.engine.ledger import actions_of, settled, successes
 from ductord.engine.tick import Tick
 from ductord.model.enums import CompensationBlock, InverseStatus, NodeStatus, RunStatus, SkipReason, TaskKind
 from ductord.model.events import CompensationPlanned, InverseEnded, RunEnded
@@ -45,8 +45,11 @@ def plan(tick: Tick) -> None:
     entries: list[Inverse] = []
     block = undoing(tick.work.run.status)
     if block is not None:
+        known = successes(tick.work.run.saga)
         for registered in reversed(tick.work.run.saga.registered):
-            if not registered.spent and not _found(tick, registered, block):
+            if registered.spent or settled(registered, known):
+                continue
+            if not registered.attempt or not _found(tick, registered, block):
                 entries += _inverses(tick, registered, block)
         if ended:
             entries += _doubtful(tick, block)

@@ -3,16 +3,16 @@
 A logical attempt has one idempotency key, so two successes under it are one effect. Nothing here plans: what is owed is known at the run's end.
 """
 
-from ductord.engine.ledger import actions_of
+from ductord.engine.ledger import Logical, settled, successes, undoable
 from ductord.engine.saga import unwinding
 from ductord.engine.saga.planning import undoing
 from ductord.engine.tick import Tick
 from ductord.model.effects import CloseLate, RecordAudit
-from ductord.model.enums import CompensationBlock, TaskKind
+from ductord.model.enums import TaskKind
 from ductord.model.events import InverseRegistered
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import LateSuccess
-from ductord.model.manifest import Manifest, Step
+from ductord.model.manifest import Manifest
 from ductord.model.run import Registered, Run
 
 
@@ -22,10 +22,19 @@ def register(tick: Tick, index: int, attempt: int, logical: int, *, item_index: 
     `late`: its report came too late to count for the node.
     """
     step = tick.manifest.steps[index]
-    if _undoable(step) and logical not in _known(tick.work.run, step.ref, item_index):
+    if undoable(step) and (step.ref, item_index, logical) not in _registered(tick):
         tick.emit(
             InverseRegistered(step_ref=step.ref, attempt=attempt, logical=logical, item_index=item_index, late=late)
         )
+        _registered(tick).add((step.ref, item_index, logical))
+
+
+def doubt(tick: Tick, index: int, item_index: int, logical: int) -> None:
+    """Nobody knows whether this logical attempt of an inline child has acted, and the child has ended: a person has to look, unless a success of it is known
+    or turns up (SA-02). Of a step itself its node keeps this (`Node.unknown`)."""
+    step = tick.manifest.steps[index]
+    if undoable(step) and (step.ref, item_index, logical) not in _registered(tick):
+        tick.emit(InverseRegistered(step_ref=step.ref, attempt=0, logical=logical, item_index=item_index))
 
 
 def late(tick: Tick) -> None:
@@ -45,12 +54,13 @@ def late(tick: Tick) -> None:
 
 def carried(manifest: Manifest, run: Run) -> tuple[Registered, ...]:
     """What a successor of the run takes over (C6): what was registered and is not spent, and what may have acted; with the run that holds its output."""
+    known = successes(run.saga)
     doubtful = tuple(
         Registered(step_ref=step.ref, attempt=0, logical=logical, run_id=run.run_id)
         for step, node in zip(manifest.steps, run.nodes, strict=True)
-        if _undoable(step)
+        if undoable(step)
         for logical in (*node.doubts, *node.unknown)
-        if logical not in _known(run, step.ref, -1)
+        if (step.ref, -1, logical) not in known
     )
     registered = tuple(
         Registered(
@@ -61,20 +71,16 @@ def carried(manifest: Manifest, run: Run) -> tuple[Registered, ...]:
             run_id=r.run_id or run.run_id,
         )
         for r in run.saga.registered
-        if not r.spent
+        if not r.spent and not settled(r, known)
     )
     return (*registered, *doubtful)
 
 
-def _undoable(step: Step) -> bool:
-    return any(actions_of(step, block) for block in (CompensationBlock.ON_FAILURE, CompensationBlock.ON_CANCEL))
-
-
-def _known(run: Run, step_ref: str, item_index: int) -> set[int]:
-    """The logical attempts of a step in this run that are registered."""
-    return {
-        r.logical for r in run.saga.registered if r.step_ref == step_ref and r.item_index == item_index and not r.run_id
-    }
+def _registered(tick: Tick) -> set[Logical]:
+    """The same as the tick sees it, worked out once: a scatter registers every item of it."""
+    if tick.registered is None:
+        tick.registered = successes(tick.work.run.saga)
+    return tick.registered
 
 
 def _acted(tick: Tick, success: LateSuccess) -> None:
@@ -82,7 +88,10 @@ def _acted(tick: Tick, success: LateSuccess) -> None:
     if index is None:
         return
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
-    for logical in range(node.logical, 0, -1):
+    last = (
+        node.logical if success.item_index < 0 else node.top
+    )  # of a child, logical attempts are numbered by their first attempt
+    for logical in range(last, 0, -1):
         key = idempotency_key(tick.run_id, step.ref, success.item_index, logical, success.kind)
         if key == success.idempotency_key:
             before = len(tick.events)

@@ -5,7 +5,7 @@ A type that is not in SUPPORTED is refused at publish with `STEP_TYPE_NOT_SUPPOR
 
 from collections.abc import Mapping
 
-from ductord.engine.steps import action, approval, dataflow, digest, event_set, human_loop, race, wait
+from ductord.engine.steps import action, approval, dataflow, digest, event_set, gather, human_loop, race, scatter, wait
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
 from ductord.model.enums import StepType
@@ -19,6 +19,8 @@ SUPPORTED: Mapping[StepType, StepKind] = {
     StepType.EVENT_SET: event_set.KIND,
     StepType.DIGEST: digest.KIND,
     StepType.DATAFLOW: dataflow.KIND,
+    StepType.SCATTER: scatter.KIND,
+    StepType.GATHER: gather.KIND,
 }
 
 

@@ -41,8 +41,8 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
 
     Of types with children, for begun nodes: `on_child(tick, index, fact)`: a child run of the node's present attempt has ended, or reached what was waited
     for; also while the run is paused, as reports are. `fill(tick, index)`: begin as many as may begin now, at the end of a tick in which the run goes on and
-    nobody holds
-    the node. `finish(tick, index)`: all have ended (`Fan.done`, or none is open and the others shall not begin): end the node.
+    nobody holds the node. `finish(tick, index)`: none is open and none is to begin (`fans.counting.over`): end the node. `call_off(tick, index)`: have the
+    open ones cancelled, and no more.
 
     `parks`: its `start` has nothing that a worker could be told to do, and may end the node: it comes before all that has.
     """
@@ -67,4 +67,5 @@ class StepKind(msgspec.Struct, frozen=True, kw_only=True):
     on_child: Callable[[Tick, int, ChildFact], None] | None = None
     fill: Callable[[Tick, int], None] | None = None
     finish: Callable[[Tick, int], None] | None = None
+    call_off: Callable[[Tick, int], None] | None = None
     parks: bool = False
