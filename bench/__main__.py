@@ -11,12 +11,14 @@ from typing import Any
 
 import asyncpg
 
-from bench import floor, generations, limit, load, waiting
+from bench import fanout, floor, generations, limit, load, waiting
 from ductord.db.embedded import EmbeddedPostgres
 from tests.support.stack import running_stack
 
 TARGET_10, TARGET_1 = 0.12, 0.10
 """Shares of the floor program that this release promises for 10-step and 1-step runs."""
+WIDTHS = (100, 1_000, 10_000)
+"""Of the inline scatters: narrow, middle, wide."""
 
 
 async def _yardstick(postgres: EmbeddedPostgres, quick: bool) -> dict[str, Any]:
@@ -52,6 +54,7 @@ async def _figures(quick: bool) -> dict[str, Any]:
             "cpu_us_per_step": ten["cpu_us_per_step"],
             "engine_cpu_us_per_step": round(sum(v for k, v in ten["cpu_us_per_step"].items() if k != "postgres"), 1),
             "memory_mb": one["memory_mb"],
+            "fanout": await fanout.fanout(stack, widths=WIDTHS, child_runs=1000, repeat=1 if quick else 5),
             "generations": await generations.loop(stack, generations=300 if quick else 1000),
             "timer_lateness_ms": await waiting.lateness(stack, count=100 if quick else 300),
             "approve_to_next_step_ms": await waiting.decisions(stack, count=50 if quick else 300),
@@ -84,6 +87,7 @@ def _table(figures: dict[str, Any]) -> str:
             f"{figures['engine_cpu_us_per_step']}  " + ", ".join(f"{k} {v}" for k, v in cpu.items()),
         ),
         ("continue-as-new generations, first against last 100", figures["generations"]),
+        *fanout.table(figures, WIDTHS[-1]),
         *_waiting(figures),
         ("memory, MB", ", ".join(f"{k} {v}" for k, v in figures["memory_mb"].items())),
     ]
