@@ -36,6 +36,14 @@ async def test_a_family_may_begin_with_its_name_alone(definitions: Definitions) 
     assert [(w.code, w.path) for w in answer.warnings] == [("MISSING_FIELD", "steps")]
 
 
+async def test_a_draft_may_leave_open_what_its_children_run(definitions: Definitions) -> None:
+    """The family of a child is no name that edits find a part by."""
+    child = {"ref": "child", "type": "STEP_TYPE_SUBWORKFLOW", "subworkflow": {"workflow": {}}}
+    answer = await definitions.update((await definitions.create()).data.id, 1, {"addStep": child})
+    assert answer.data.steps[2].subworkflow.HasField("workflow")
+    assert ("MISSING_FIELD", "steps[2].subworkflow.workflow.family_slug") in [(w.code, w.path) for w in answer.warnings]
+
+
 async def test_edits_are_operations_in_order_under_a_new_revision(definitions: Definitions) -> None:
     """One edit with several operations, names of the definition, and a draft that is unfinished afterwards."""
     draft = (await definitions.create()).data

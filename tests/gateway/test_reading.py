@@ -220,6 +220,32 @@ def test_steps_that_wait_have_their_own_objects() -> None:
     assert reason(Create, bad) == ("FIELD_INVALID", "steps[0].wait.on_timeout")
 
 
+def test_steps_that_fan_out_have_their_own_objects() -> None:
+    """As definition files spell them (L1): a tolerance is a number or a share, the fields of a projection are a map."""
+    steps = (
+        '{"ref": "s", "type": "scatter", "scatter": {"items_expr": "[1]", "args": {"n": 10000000000000001}, "tolerated_failures": 5}}',
+        '{"ref": "c", "type": "scatter", "scatter": {"mode": "child_workflow", "workflow": {"version": 3}, "tolerated_failures": "10%"}}',
+        '{"ref": "g", "type": "gather", "gather": {"scatter_ref": "s", "stream_error": "raise"}}',
+        '{"ref": "f", "type": "for_each", "for_each": {"on_item_error": "continue", "parent_close_policy": "abandon"}}',
+        '{"ref": "d", "type": "dataflow", "dataflow": {"operation": "project", "fields": {"a": "ITEM.a", "b": "INDEX"}}}',
+        '{"ref": "w", "type": "subworkflow", "subworkflow": {"mode": "async", "on_timeout": "detach", "output": null}}',
+    )
+    scatter, runs, gather, each, dataflow, child = read(Create, f'{{"steps": [{", ".join(steps)}]}}').steps
+    assert (scatter.scatter.args_json, scatter.scatter.tolerated_failures_json) == ('{"n": 10000000000000001}', "5")
+    assert (runs.scatter.workflow.version, runs.scatter.tolerated_failures_json) == (3, '"10%"')
+    assert runs.scatter.mode == definition_pb2.SCATTER_MODE_CHILD_WORKFLOW
+    assert gather.gather.stream_error == definition_pb2.STREAM_ERROR_RAISE
+    assert each.for_each.on_item_error == definition_pb2.ON_ITEM_ERROR_CONTINUE
+    assert each.for_each.parent_close_policy == definition_pb2.PARENT_CLOSE_POLICY_ABANDON
+    assert dict(dataflow.dataflow.fields) == {"a": "ITEM.a", "b": "INDEX"}
+    assert child.subworkflow.on_timeout == definition_pb2.ON_CHILD_TIMEOUT_DETACH
+    assert child.subworkflow.mode == definition_pb2.SUBWORKFLOW_MODE_ASYNC
+    bad = '{"steps": [{"ref": "s", "type": "scatter", "scatter": {"workflow": {"slug": "n"}}}]}'
+    assert reason(Create, bad) == ("FIELD_UNKNOWN", "steps[0].scatter.workflow.slug")
+    bad = '{"steps": [{"ref": "d", "type": "dataflow", "dataflow": {"fields": {"a": 1}}}]}'
+    assert reason(Create, bad) == ("FIELD_INVALID", "steps[0].dataflow.fields.a")
+
+
 def test_a_worker_may_report_anything_on_the_task_service() -> None:
     body = '{"completions": [{"taskToken": "t", "failure": {"code": "X", "message": "a\\u0000b", "retryAfterMs": 5}}]}'
     message = read(tasks.CompleteTasksRequest, body, Dialect.PROTO)

@@ -39,8 +39,8 @@ _FATAL_TO_DRAFTS: Final = frozenset(
         "WRONG_TYPE",
     }
 )
-_IDENTITIES: Final = frozenset({"family_slug", "ref", "source_ref", "target_ref", "id", "name"})
-"""Fields that may not even be missing in a draft: edits find the part by them."""
+_IDENTITIES: Final = frozenset({"ref", "source_ref", "target_ref", "id", "name"})
+"""Fields that may not even be missing in a draft: edits find the part by them. So is the definition's own `family_slug`, though not that of a child."""
 _NO_DOCUMENT: Final = Violation(
     code="WRONG_TYPE", message="a document is a map with `type` and `definition`", line=1, column=1
 )
@@ -138,7 +138,7 @@ def _verdict(found: CompileResult, hashed: bool) -> Verdict:
 
 def _is_fatal(violation: Violation) -> bool:
     if violation.code == "MISSING_FIELD":
-        return violation.path.rpartition(".")[2] in _IDENTITIES
+        return violation.path == "family_slug" or violation.path.rpartition(".")[2] in _IDENTITIES
     return violation.code in _FATAL_TO_DRAFTS or violation.code.startswith("PAYLOAD_")
 
 
