@@ -39,35 +39,19 @@ class Attempts:
     def reports(self, line: TransitionLine) -> Iterator[AttemptReport]:
         """The reports that the transition judged: of the attempts that it ended, unless the engine itself had ended them; and successes that a timer of the
         same transition had overtaken, and that were registered as the late ones they are (C7)."""
-        told: list[AttemptReport] = []
+        told: dict[AttemptKey, AttemptReport] = {}
         for event in line.events:
-            if isinstance(event, AttemptEnded):
-                row = self._rows.get((event.step_ref, event.kind, event.item_index, event.attempt))
-                if row is None:
+            for key, outcome in _judged(event):
+                row = self._rows.get(key)
+                if row is None and isinstance(event, AttemptEnded):
                     raise ReplayError(f"attempt {event.attempt} of {event.step_ref} is not in the recording")
-                outcome = event.outcome
-            elif isinstance(event, InverseRegistered) and event.late:
-                # A timer of the same tick overtook the report of a success.
-                row = self._rows.get(_acted(event))
-                outcome = Outcome.SUCCEEDED
-            else:
-                told += self._judged(event, line.at)
-                continue
-            if (
-                row is not None
-                and row.outcome is outcome
-                and row.report_time is not None
-                and row.report_time <= line.at
-            ):
-                told.append(_report(row, outcome, row.report_time))
-        yield from sorted(told, key=lambda r: (r.report_time, r.step_ref, r.item_index, r.kind, r.attempt))
-
-    def _judged(self, event: Event, at: datetime) -> Iterator[AttemptReport]:
-        """The reports of inline children that the event gives a last word on; one that nobody gave an attempt has none."""
-        for key in _last_words(event):
-            row = self._rows.get(key)
-            if row is not None and row.outcome is not None and row.report_time is not None and row.report_time <= at:
-                yield _report(row, row.outcome, row.report_time)
+                if row is None or row.outcome is None or row.report_time is None or row.report_time > line.at:
+                    continue
+                if not row.idempotency_key:
+                    continue  # A row that nobody worked for: an inline child that could not be made.
+                if outcome in (None, row.outcome):
+                    told[key] = _report(row, row.outcome, row.report_time)
+        yield from sorted(told.values(), key=lambda r: (r.report_time, r.step_ref, r.item_index, r.kind, r.attempt))
 
     def lates(self, line: TransitionLine, run: Run | None) -> Iterator[LateSuccess]:
         """The late successes that changed something: of an action that was registered by it, of an inverse whose entry it settled."""
@@ -102,13 +86,20 @@ class Attempts:
         return [a for a in known if a.late_time is not None and a.late_time <= line.at]
 
 
-def _last_words(event: Event) -> Iterator[AttemptKey]:
-    """The attempts of inline children that the event says the last word on."""
+def _judged(event: Event) -> Iterator[tuple[AttemptKey, Outcome | None]]:
+    """The attempts that the event says the last word on, with the outcome that it names."""
     match event:
-        case ChildrenSucceeded(step_ref=ref, children=children) | ChildrenCancelled(step_ref=ref, children=children):
-            yield from ((ref, TaskKind.ITEM, index, attempt) for index, attempt in children if attempt)
+        case AttemptEnded(outcome=outcome):
+            yield (event.step_ref, event.kind, event.item_index, event.attempt), outcome
+        case InverseRegistered(late=True):
+            # A timer of the same tick overtook the report of a success.
+            yield _acted(event), Outcome.SUCCEEDED
+        case ChildrenSucceeded(step_ref=ref, children=children):
+            yield from (((ref, TaskKind.ITEM, *pair), Outcome.SUCCEEDED) for pair in children if pair[1])
+        case ChildrenCancelled(step_ref=ref, children=children):
+            yield from (((ref, TaskKind.ITEM, *pair), None) for pair in children if pair[1])
         case ChildFailed(step_ref=ref, item_index=index, attempt=attempt) if attempt:
-            yield ref, TaskKind.ITEM, index, attempt
+            yield (ref, TaskKind.ITEM, index, attempt), None
         case _:
             pass
 

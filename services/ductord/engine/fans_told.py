@@ -158,10 +158,11 @@ class Fans:
             key = (need.step_ref, TaskKind.ITEM, index, attempt)
             row = self._attempts.get(key)
             taken = row.start_time if row is not None else None
+            behind = row.item if row is not None else self._items.get(key)
             yield ItemRow(
                 item_index=index,
                 attempt=attempt,
-                item=self._items.get(key) or Item(logical=attempt),
+                item=behind or Item(logical=attempt),
                 open=index not in children.ended,
                 started=taken is not None and taken <= at,
             )
