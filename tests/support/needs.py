@@ -6,7 +6,7 @@ import orjson
 
 from ductord.engine.controls.redriving import refusal
 from ductord.model.control import Control
-from ductord.model.enums import AttemptStatus, RunStatus, TaskKind, Verb
+from ductord.model.enums import AttemptStatus, Outcome, RunStatus, TaskKind, Verb
 from ductord.model.fan import Gathered, GatheredChild, Item, ItemRow, Kin
 from ductord.model.fault import Fault
 from ductord.model.needs import Apart, GatheredNeed, ItemsNeed, KinNeed, Need, PageNeed, WorkflowNeed
@@ -81,6 +81,8 @@ def _gathered_items(rows: "Rows", need: GatheredNeed) -> list[GatheredChild]:
     for row in _items(rows, need.step_ref, need.expected):
         if row.status is AttemptStatus.SUCCEEDED:
             told.append(GatheredChild(item_index=row.task.item_index, output=row.output))
+        elif row.status is AttemptStatus.OPEN and row.outcome is Outcome.SUCCEEDED:
+            told.append(GatheredChild(item_index=row.task.item_index, output=row.output, open=True))
         elif row.status not in (AttemptStatus.OPEN, AttemptStatus.CANCELLED):
             assert row.fault is not None, f"{row.name}#{row.task.attempt} failed for no reason"
             told.append(GatheredChild(item_index=row.task.item_index, fault=row.fault))

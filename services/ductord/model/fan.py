@@ -107,10 +107,12 @@ class Gathered(Value, frozen=True, kw_only=True):
 
 
 class GatheredChild(Value, frozen=True, kw_only=True):
-    """One child. `fault` None: it succeeded, with `output`. `run_id`, `status`: of a child run."""
+    """One child. `fault` None: it succeeded, with `output`. `run_id`, `status`: of a child run. `open`: a task that was reported a success and was not judged
+    when it was looked at: the decision that asks may be the one that judges it."""
 
     item_index: int
     output: object = None
     fault: Fault | None = None
     run_id: str = ""
     status: str = ""
+    open: bool = False

@@ -14,7 +14,8 @@ from ductord.engine.errors import EngineError
 from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model import jsonvalue
-from ductord.model.fan import Fan, Gathered
+from ductord.model.fan import Fan, Gathered, GatheredChild
+from ductord.model.fan_events import ChildFailed, ChildrenSucceeded
 from ductord.model.fanout import GatherSpec, ScatterMode, StreamError
 from ductord.model.fault import Fault
 from ductord.model.needs import GatheredNeed
@@ -70,7 +71,24 @@ def _gathered(tick: Tick, source: int, fan: Fan) -> Gathered | None:
     assert isinstance(gathered, Gathered)
     if gathered.size > limit:
         raise jsonvalue.too_large(gathered.size, limit, "result")
-    return gathered
+    return replace(gathered, children=_as_judged(tick, step.ref, gathered.children))
+
+
+def _as_judged(tick: Tick, ref: str, children: tuple[GatheredChild, ...]) -> tuple[GatheredChild, ...]:
+    """The children as this very tick has judged them, whose verdicts are not in their rows yet: the last one of a scatter mostly ends in the tick that
+    gathers."""
+    succeeded: set[int] = set()
+    failed: dict[int, Fault] = {}
+    for event in tick.events:
+        match event:
+            case ChildrenSucceeded(step_ref=named) if named == ref:
+                succeeded.update(number for number, _ in event.children)
+            case ChildFailed(step_ref=named) if named == ref:
+                failed[event.item_index] = event.fault
+    judged = [child for child in children if child.item_index not in failed]
+    told = [child for child in judged if not child.open or child.item_index in succeeded]
+    told += [GatheredChild(item_index=number, fault=fault) for number, fault in failed.items()]
+    return tuple(sorted(told, key=lambda child: child.item_index))
 
 
 def _spec(tick: Tick, index: int) -> GatherSpec:
