@@ -5,6 +5,7 @@ from ductord.engine.tick import Tick
 from ductord.model.effects import RecordCheckpoint
 from ductord.model.enums import CheckpointStatus, NodeStatus, SkipReason
 from ductord.model.events import CheckpointReached, CheckpointUnreachable
+from ductord.model.fan_effects import TellCheckpoint
 
 _PASSING_SKIPS = frozenset(
     {
@@ -27,10 +28,18 @@ def judge(tick: Tick) -> None:
         if False in met:
             tick.emit(CheckpointUnreachable(name=checkpoint.name))
             tick.do(RecordCheckpoint(name=checkpoint.name, status=CheckpointStatus.UNREACHABLE))
+            _tell_parent(tick, checkpoint.name, CheckpointStatus.UNREACHABLE)
         elif None not in met:
             tick.emit(CheckpointReached(name=checkpoint.name))
             refs = outputs_of(tick, checkpoint.steps)
             tick.do(RecordCheckpoint(name=checkpoint.name, status=CheckpointStatus.REACHED, refs=refs))
+            _tell_parent(tick, checkpoint.name, CheckpointStatus.REACHED)
+
+
+def _tell_parent(tick: Tick, name: str, status: CheckpointStatus) -> None:
+    """A run that waits for this one as its child may wait for the checkpoint alone (F5)."""
+    if tick.inbox.start.parent_run_id:
+        tick.do(TellCheckpoint(name=name, status=status))
 
 
 def outputs_of(tick: Tick, indexes: tuple[int, ...]) -> dict[str, int]:

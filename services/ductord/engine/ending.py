@@ -11,7 +11,9 @@ from ductord.model.effects import RecordResult, SetTimer
 from ductord.model.enums import RunStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import RunEnded
+from ductord.model.fan_effects import CloseChildren, PassChildOn, TellParent
 from ductord.model.fault import Fault
+from ductord.model.run import Stop
 
 
 def close(tick: Tick) -> None:
@@ -41,6 +43,20 @@ def close(tick: Tick) -> None:
     if successor is not None:
         continuing.hand_over(tick, successor)
     signals.end(tick)
+    _tell_family(tick, run.stop, status)
+
+
+def _tell_family(tick: Tick, stop: Stop | None, status: RunStatus) -> None:
+    """Children that are open get what their close policies say; whoever waits for this run as a child is told of its end, or follows it (F5)."""
+    continued_to = stop.continuation.new_run_id if stop is not None and stop.continuation is not None else ""
+    if tick.graph.parents:
+        tick.do(CloseChildren(status=status, continued_to_run_id=continued_to))
+    if not tick.inbox.start.parent_run_id:
+        return
+    if continued_to:
+        tick.do(PassChildOn(run_id=continued_to))
+    else:
+        tick.do(TellParent(status=status, fault=stop.fault if stop is not None else None))
 
 
 def _record_output(tick: Tick) -> Fault | None:

@@ -14,17 +14,21 @@ from msgspec.structs import replace
 from ductord.engine import races, stopping
 from ductord.engine.checkpoints import outputs_of
 from ductord.engine.evolve import Working, bare_run
+from ductord.engine.fans import resuming
 from ductord.engine.graph import graph_of
+from ductord.engine.ledger import settled, successes
 from ductord.engine.tick import Tick
 from ductord.model.control import Rejection
 from ductord.model.effects import AdoptHistory, RecordCheckpoint
 from ductord.model.enums import CheckpointStatus, NodeStatus, TaskKind
 from ductord.model.events import Event, NodeEnded, RunForked, RunRedriven, RunStarted
+from ductord.model.fan import Kin
 from ductord.model.fault import OutputRef
 from ductord.model.inbox import Inbox
-from ductord.model.manifest import Manifest
-from ductord.model.run import Registered, Run
+from ductord.model.manifest import Manifest, Step
+from ductord.model.run import Node, Registered, Run
 
+_NOBODY: Mapping[str, tuple[Kin, ...]] = {}
 _AT_WORK = (NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
@@ -32,7 +36,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """What a reset would do, node for node; step refs in graph order. `kept`: had ended at the point. `preserved`: later outputs that are taken over.
     `restarted`: all others, which run as far as the graph leads to them. `overridden`: get a given input. `compensated`: kept or preserved steps whose inverses
     have run or are unaccounted for. `inherited`: the registrations that the new run takes over, as the source has them. `doubts`: attempts of kept and
-    preserved steps of which nobody knows whether they acted, for the new run to account for."""
+    preserved steps of which nobody knows whether they acted, for the new run to account for. `attached`: child runs of the source that the new run takes over.
+    `detached`: open ones that it does not: they stay the source's."""
 
     seq: int
     kept: tuple[str, ...]
@@ -42,6 +47,16 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     compensated: tuple[str, ...] = ()
     inherited: tuple[Registered, ...] = ()
     doubts: tuple[Registered, ...] = ()
+    attached: tuple["Relation", ...] = ()
+    detached: tuple["Relation", ...] = ()
+
+
+class Relation(msgspec.Struct, frozen=True, kw_only=True):
+    """A child run, as a preview names it."""
+
+    step_ref: str
+    item_index: int
+    run_id: str
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +77,7 @@ def targets(
     index = graph_of(manifest).index
     at_work: set[int] = set()
     failed: set[int] = set()
+    amid: set[int] = set()
     for at, events in transitions:
         ended: set[int] = set()
         for event in events:
@@ -70,12 +86,14 @@ def targets(
             changed = range(len(work.nodes)) if whole else [index[ref] for ref in _about(event)]
             for i in changed:
                 status = work.nodes[i].status
+                (fanned.add if _amid(manifest.steps[i], work.nodes[i]) else fanned.discard)(i)
                 (at_work.add if status in _AT_WORK else at_work.discard)(i)
                 (failed.add if status is NodeStatus.FAILED else failed.discard)(i)
+                (amid.add if _amid(manifest.steps[i], work.nodes[i]) else amid.discard)(i)
             if isinstance(event, NodeEnded):
                 ended.update(changed)
         work.run = replace(work.run, seq=work.run.seq + 1)
-        if not _unfit(work.run, failed=bool(failed)):
+        if not _unfit(work.run, failed=bool(failed), amid=manifest.steps[min(amid)].ref if amid else ""):
             refs = [tuple(manifest.steps[i].ref for i in sorted(found)) for found in (ended, at_work)]
             yield Target(seq=work.run.seq, at=at, ended=refs[0], at_work=refs[1])
 
@@ -89,12 +107,14 @@ def preview(
     overrides: Mapping[str, Any],
     preserve: Iterable[str],
     force: bool,
+    kin: Mapping[str, tuple[Kin, ...]] = _NOBODY,
 ) -> Preview | Rejection:
     """What a reset of `source` to its transition `seq` would do, or why it is refused. `base`: the run as it was after that transition, None if it has none.
-    `overrides` and `preserve` name steps that there are (`resetting.refusal`)."""
+    `overrides` and `preserve` name steps that there are (`resetting.refusal`). `kin`: the child runs of the source's steps as they stand now, by ref."""
     point = {"transition_seq": str(seq), "last_transition_seq": str(source.seq)}
     failed = base is not None and any(node.status is NodeStatus.FAILED for node in base.nodes)
-    unfit = _unfit(base, failed=failed) if base is not None else "there is no such transition"
+    amid = next((s.ref for s, n in zip(manifest.steps, base.nodes, strict=True) if _amid(s, n)), "") if base else ""
+    unfit = _unfit(base, failed=failed, amid=amid) if base is not None else "there is no such transition"
     if base is None or unfit:
         message = f"the run cannot be reset to transition {seq}: {unfit}"
         return Rejection(reason="RESET_POINT_INVALID", message=message, metadata=point)
@@ -110,8 +130,12 @@ def preview(
         for step, node in zip(manifest.steps, source.nodes, strict=True)
         if step.ref in wanted and node.output is not None
     }
-    taken = {ref: base.nodes[graph_of(manifest).index[ref]].attempt for ref in kept}
-    taken |= {ref: output.attempt for ref, output in preserved.items()}
+    then = {ref: base.nodes[graph_of(manifest).index[ref]] for ref in kept}
+    taken = _Taken(
+        attempts={ref: node.attempt for ref, node in then.items()}
+        | {ref: output.attempt for ref, output in preserved.items()},
+        items={ref: node.top for ref, node in then.items()},
+    )
     compensated = _compensated(manifest, source, taken)
     if compensated and not force:
         refs = ",".join(compensated)
@@ -122,15 +146,18 @@ def preview(
         metadata = {"compensation_status": source.saga.status.value, "step_refs": refs}
         return Rejection(reason="RUN_COMPENSATED", message=message, metadata=metadata)
     hands_over = source.status.terminal and not source.continued_to_run_id
+    attached = _attached(manifest, base, kin) if source.status.terminal else ()
     return Preview(
         seq=seq,
         kept=tuple(kept),
         preserved=preserved,
-        restarted=tuple(step.ref for step in manifest.steps if step.ref not in taken),
+        restarted=tuple(step.ref for step in manifest.steps if step.ref not in taken.attempts),
         overridden=tuple(step.ref for step in manifest.steps if step.ref in overrides),
         compensated=compensated,
         inherited=_inherited(source, taken) if hands_over else (),
         doubts=_doubts(manifest, base, source, preserved) if hands_over else (),
+        attached=attached,
+        detached=tuple(r for r in _open(manifest, kin) if r not in attached),
     )
 
 
@@ -143,12 +170,31 @@ def start(tick: Tick) -> None:
     """Take a reset run up: what was open at the source is pending again, and everything pending is looked at, since the source may have been held. What was to
     end because it had lost a race does not run for it again (G7)."""
     begun = tick.inbox.start
+    attached = [
+        step.ref
+        for step, node in zip(tick.manifest.steps, tick.work.nodes, strict=True)
+        if node.fan is not None and resuming.awaited(step, node) and resuming.origin(tick, step, node.fan)
+    ]
     tick.emit(
-        RunForked(source_run_id=begun.reset_from_run_id, source_seq=begun.reset_from_seq, inverses=begun.inverses)
+        RunForked(
+            source_run_id=begun.reset_from_run_id,
+            source_seq=begun.reset_from_seq,
+            inverses=begun.inverses,
+            attached=tuple(attached),
+        )
     )
     outputs = outputs_of(tick, tuple(range(len(tick.work.nodes))))
     outputs |= {ref: output.attempt for ref, output in begun.preserved.items()}
-    tick.do(AdoptHistory(source_run_id=begun.reset_from_run_id, seq=begun.reset_from_seq, outputs=outputs))
+    fans = [(i, tick.manifest.steps[i].ref) for i in tick.graph.fans if tick.work.nodes[i].status.terminal]
+    tick.do(
+        AdoptHistory(
+            source_run_id=begun.reset_from_run_id,
+            seq=begun.reset_from_seq,
+            outputs=outputs,
+            items={ref: tick.work.nodes[i].top for i, ref in fans if tick.work.nodes[i].top},
+            children=tuple(ref for i, ref in fans if i in tick.graph.parents and tick.work.nodes[i].fan is not None),
+        )
+    )
     for state, checkpoint in zip(tick.work.checkpoints, tick.manifest.checkpoints, strict=True):
         if state.status is CheckpointStatus.UNREACHABLE:
             tick.do(RecordCheckpoint(name=checkpoint.name, status=state.status))
@@ -158,15 +204,41 @@ def start(tick: Tick) -> None:
     tick.reach(range(len(tick.work.nodes)))
 
 
-def _unfit(run: Run, *, failed: bool) -> str:
-    """Why no run can begin in this state; empty if one can. `failed`: one of its nodes has failed."""
+def _unfit(run: Run, *, failed: bool, amid: str) -> str:
+    """Why no run can begin in this state; empty if one can. `failed`: one of its nodes has failed. `amid`: a step that is in the middle of its children."""
     if run.status.terminal:
         return "the run had ended there"
     if run.stop is not None:
         return "the run was being stopped there"
     if failed:
         return "a step had failed there, and only a pause kept the run from being stopped"
-    return ""
+    if amid:
+        return "a scatter or for_each was in the middle of its children there: take a transition before it began, or after it ended"
+    return f"step {amid} was in the middle of its children there" if amid else ""
+
+
+def _amid(step: Step, node: Node) -> bool:
+    """Whether the node has begun some of a list of children, and is not through with them (C5)."""
+    return node.fan is not None and step.subworkflow is None and not node.status.terminal
+
+
+def _attached(manifest: Manifest, base: Run, kin: Mapping[str, tuple[Kin, ...]]) -> tuple[Relation, ...]:
+    """The children that a run takes over which begins in the state of `base`, as its first tick will find them (RR-01)."""
+    return tuple(
+        Relation(step_ref=step.ref, item_index=k.item_index, run_id=k.run_id)
+        for step, node in zip(manifest.steps, base.nodes, strict=True)
+        if node.fan is not None and resuming.awaited(step, node)
+        for k in kin.get(step.ref, ())
+        if resuming.attachable(k, node.fan)
+    )
+
+
+def _open(manifest: Manifest, kin: Mapping[str, tuple[Kin, ...]]) -> Iterator[Relation]:
+    """The children that have not ended."""
+    for step in manifest.steps:
+        for k in kin.get(step.ref, ()):
+            if not k.status.terminal:
+                yield Relation(step_ref=step.ref, item_index=k.item_index, run_id=k.run_id)
 
 
 def _about(event: Event) -> tuple[str, ...]:
@@ -185,6 +257,9 @@ def _refused_steps(
                 ref,
                 "had ended at that transition: it stays as it was and can be given neither an input nor an output",
             )
+    for ref in preserve:
+        if manifest.steps[graph_of(manifest).index[ref]].scatter is not None:
+            return ref, "is a scatter, whose children would stay behind: preserve the steps that read them"
     for step in manifest.steps:
         if step.ref in overrides and step.action is None:
             return step.ref, f"is of type {step.type}: it takes no input"
@@ -196,22 +271,41 @@ def _refused_steps(
     return None
 
 
-def _compensated(manifest: Manifest, source: Run, taken: Mapping[str, int]) -> tuple[str, ...]:
-    """Of the steps that the new run will have without running them, up to the attempt `taken`: those whose effect was undone, or may have been."""
+class _Taken(msgspec.Struct, frozen=True):
+    """What the new run will have without running it: of these steps the attempts up to these numbers, and of their inline children likewise."""
+
+    attempts: dict[str, int]
+    items: dict[str, int]
+
+    def has(self, step_ref: str, item_index: int, attempt: int) -> bool:
+        """Whether the attempt of the step, or of a child of it, is among them."""
+        return attempt <= (self.attempts if item_index < 0 else self.items).get(step_ref, -1)
+
+
+def _compensated(manifest: Manifest, source: Run, taken: _Taken) -> tuple[str, ...]:
+    """Of the steps that the new run will have without running them: those whose effect was undone, or may have been."""
     found = {
         entry.step_ref
         for entry in source.saga.plan
         if entry.kind is TaskKind.COMPENSATION
-        and (entry.source_run_id not in ("", source.run_id) or entry.source_attempt <= taken.get(entry.step_ref, -1))
+        and (
+            entry.source_run_id not in ("", source.run_id)
+            or taken.has(entry.step_ref, entry.item_index, entry.source_attempt)
+        )
     }
     return tuple(step.ref for step in manifest.steps if step.ref in found)
 
 
-def _inherited(source: Run, taken: Mapping[str, int]) -> tuple[Registered, ...]:
+def _inherited(source: Run, taken: _Taken) -> tuple[Registered, ...]:
     """What a source that has ended does not owe any more itself, of the attempts that the new run takes for its own; what it had from a run that it continues
     comes along. An open source keeps its own, and a continued one has given them to its successor (C6)."""
+    known = successes(source.saga)
     return tuple(
-        r for r in source.saga.registered if not r.spent and (r.run_id or r.attempt <= taken.get(r.step_ref, 0))
+        r
+        for r in source.saga.registered
+        if not r.spent
+        and not settled(r, known)
+        and (r.run_id or taken.has(r.step_ref, r.item_index, r.attempt or r.logical))
     )
 
 

@@ -18,7 +18,8 @@ class Graph:
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
     and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children, `parents`: those whose children are
-    runs. `looks`: the steps that look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
+    runs. `looks`: the steps that look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to
+    it, nearest first (G7).
     """
 
     __slots__ = (

@@ -43,5 +43,7 @@ def _apply(tick: Tick, control: Control) -> None:
     if rejection is not None:
         if not continuing.passed_on(tick, control):
             reject(tick, control, rejection)
+        if control.verb is Verb.REDRIVE:
+            redriving.tell_parent(tick)
     elif not admission.waits(run, control):
         VERBS[control.verb](tick, control)

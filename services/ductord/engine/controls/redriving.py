@@ -21,6 +21,7 @@ from ductord.model.enums import (
     TimerKind,
 )
 from ductord.model.events import RunRedriven
+from ductord.model.fan_effects import PassChildOn, TellParent
 from ductord.model.manifest import Manifest
 from ductord.model.run import Node, Run
 
@@ -29,16 +30,17 @@ _REDRIVEN = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELLED)
 
 class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a redrive does to the nodes of a run, as step refs in graph order. `reevaluated`: their action had succeeded, so only their result_expr, conditions
-    and choices are judged again."""
+    and choices are judged again. `resumed`: those of `restarted` that go on with the children that they have (F3, F4)."""
 
     restarted: tuple[str, ...]
     reevaluated: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    resumed: tuple[str, ...] = ()
 
 
 def plan(manifest: Manifest, run: Run) -> RedrivePlan:
     """What a redrive of this run would do. A node that is judged again may go another way than before, so what is downstream of it starts anew, and a node
-    downstream of one that starts anew starts anew itself, whatever it had."""
+    downstream of one that starts anew starts anew itself, whatever it had: its children too, unless it was cut off and nothing above it is restarted."""
     graph = graph_of(manifest)
     cut = [index for index, node in enumerate(run.nodes) if _cut_off(node)]
     again = {index for index in cut if _went_nowhere(run.nodes[index])}
@@ -49,11 +51,13 @@ def plan(manifest: Manifest, run: Run) -> RedrivePlan:
             reevaluated.add(index)
             restarted |= graph.downstream(graph.targets[index])
     restarted |= graph.downstream(races.in_again(manifest, run, restarted))
+    below = graph.downstream(target for index in (*restarted, *reevaluated) for target in graph.targets[index])
     refs = [step.ref for step in manifest.steps]
     return RedrivePlan(
         restarted=tuple(refs[i] for i in sorted(restarted)),
         reevaluated=tuple(refs[i] for i in sorted(reevaluated)),
         kept=tuple(ref for i, ref in enumerate(refs) if i not in restarted and i not in reevaluated),
+        resumed=tuple(refs[i] for i in cut if i in restarted - below and run.nodes[i].fan is not None),
     )
 
 
@@ -109,7 +113,14 @@ def apply_redrive(tick: Tick, control: Control) -> None:
     before = tick.work.view()
     planned = plan(tick.manifest, before)
     told = tuple(tick.work.checkpoints)
-    tick.emit(RunRedriven(request_id=control.request_id, steps=planned.restarted, reevaluated=planned.reevaluated))
+    tick.emit(
+        RunRedriven(
+            request_id=control.request_id,
+            steps=planned.restarted,
+            reevaluated=planned.reevaluated,
+            resumed=planned.resumed,
+        )
+    )
     for number, checkpoint in enumerate(tick.manifest.checkpoints):
         if tick.work.checkpoints[number].status is CheckpointStatus.PENDING:
             if told[number].status is CheckpointStatus.UNREACHABLE:
@@ -130,3 +141,14 @@ def apply_redrive(tick: Tick, control: Control) -> None:
             "kept": str(len(planned.kept)),
         },
     )
+
+
+def tell_parent(tick: Tick) -> None:
+    """A redrive was refused that the run's parent may have asked for, and waits for: it is told again how the run ended, or where it went on (F5)."""
+    run = tick.work.run
+    if not tick.inbox.start.parent_run_id or not run.status.terminal:
+        return
+    if run.continued_to_run_id:
+        tick.do(PassChildOn(run_id=run.continued_to_run_id))
+    else:
+        tick.do(TellParent(status=run.status, fault=run.fault))

@@ -5,7 +5,21 @@ A type that is not in SUPPORTED is refused at publish with `STEP_TYPE_NOT_SUPPOR
 
 from collections.abc import Mapping
 
-from ductord.engine.steps import action, approval, dataflow, digest, event_set, gather, human_loop, race, scatter, wait
+from ductord.engine.steps import (
+    action,
+    approval,
+    dataflow,
+    digest,
+    event_set,
+    for_each,
+    gather,
+    human_loop,
+    race,
+    scatter,
+    scatter_runs,
+    subworkflow,
+    wait,
+)
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
 from ductord.model.enums import StepType
@@ -21,9 +35,14 @@ SUPPORTED: Mapping[StepType, StepKind] = {
     StepType.DATAFLOW: dataflow.KIND,
     StepType.SCATTER: scatter.KIND,
     StepType.GATHER: gather.KIND,
+    StepType.FOR_EACH: for_each.KIND,
+    StepType.SUBWORKFLOW: subworkflow.KIND,
 }
 
 
 def kind_of(tick: Tick, index: int) -> StepKind:
-    """The kind of the step at `index`."""
-    return SUPPORTED[tick.manifest.steps[index].type]
+    """The kind of the step at `index`. A scatter is of one of two, by its mode."""
+    step = tick.manifest.steps[index]
+    if step.scatter is not None and step.scatter.workflow is not None:
+        return scatter_runs.KIND
+    return SUPPORTED[step.type]
