@@ -11,7 +11,7 @@ from ductord.engine.controls import redriving, repairing, resetting
 from ductord.engine.graph import graph_of
 from ductord.model.control import Control, Rejection
 from ductord.model.enums import NodeStatus, RunStatus, Verb
-from ductord.model.manifest import Manifest
+from ductord.model.manifest import Manifest, Step
 from ductord.model.run import Node, Run
 
 
@@ -136,12 +136,17 @@ def _node_refusal(manifest: Manifest, run: Run | None, control: Control) -> Reje
         return _by_node("NODE_FINISHED", control.step_ref, node, f"has ended: it {_how(node)}")
     if control.verb is Verb.RESUME_NODE and not node.paused:
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, "is not paused")
-    if control.verb in _ABOUT_ATTEMPTS and manifest.steps[index].action is None:
+    if control.verb in _ABOUT_ATTEMPTS and not _has_attempts(manifest.steps[index]):
         kind = _word(manifest.steps[index].type)
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, f"is of type {kind}: it has no attempts")
     if control.verb is Verb.PAUSE_NODE and node.cancelling:
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, "was asked to stop")
     return None
+
+
+def _has_attempts(step: Step) -> bool:
+    """Whether workers work for the step, or for its inline children."""
+    return step.action is not None or (step.scatter is not None and step.scatter.action is not None)
 
 
 def _reset_refusal(manifest: Manifest, run: Run | None, ref: str, index: int, node: Node) -> Rejection | None:
