@@ -77,6 +77,38 @@ class Books:
         self._manifests[version_id] = manifest
         return version_id
 
+    async def release(self, manifest: Manifest, *, tenant: str = TENANT) -> str:
+        """The next version of the manifest's own family; its version id."""
+        version_id = new_id()
+        await self.owner.execute(
+            "insert into eec_workflow_definition (tenant_id, definition_id, family_slug) select $1, $2, $3"
+            " where not exists (select from eec_workflow_definition where tenant_id = $1 and family_slug = $3)",
+            tenant, new_id(), manifest.family_slug,
+        )  # fmt: skip
+        await self.owner.execute(
+            "with family as (update eec_workflow_definition set latest_version = latest_version + 1 where tenant_id = $1 and family_slug = $2"
+            " returning definition_id, latest_version)"
+            " insert into eec_workflow_version (tenant_id, version_id, definition_id, version, document, manifest, manifest_hash, format_version,"
+            " engine_level, draft_revision) select $1, $3, definition_id, latest_version, '{}', $4, 'hash', $5, $6, 1 from family",
+            tenant, manifest.family_slug, version_id, manifests.encode(manifest), FORMAT_VERSION, ENGINE_LEVEL,
+        )  # fmt: skip
+        self._manifests[version_id] = manifest
+        return version_id
+
+    async def archive(self, family_slug: str, version: int) -> None:
+        """Retire a version of a family."""
+        await self.owner.execute(
+            "update eec_workflow_version set status = 'archived', archive_time = eec_now() where version = $2 and definition_id ="
+            " (select definition_id from eec_workflow_definition where family_slug = $1)",
+            family_slug,
+            version,
+        )
+
+    async def compiled(self, run_id: str) -> Manifest:
+        """What a run runs."""
+        version_id = "select version_id::text from eec_workflow_run_start where run_id = $1"
+        return self._manifests[await self.owner.fetchval(version_id, run_id)]
+
     async def start(
         self,
         version_id: str,
@@ -92,7 +124,10 @@ class Books:
         run_id = run_id or new_id()
         await self.owner.execute(
             "insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, input,"
-            " root_run_id, journey_id, subject_type, subject_id) values ($1, $2, $3, $3, 1, 'chain', $3, $4, $2, $2, $5, $6)",
+            " root_run_id, journey_id, subject_type, subject_id)"
+            " select $1, $2, coalesce(v.definition_id, $3), $3, coalesce(v.version, 1), coalesce(d.family_slug, 'chain'), coalesce(v.definition_id, $3), $4,"
+            " $2, $2, $5, $6 from (select) x left join eec_workflow_version v on v.tenant_id = $1 and v.version_id = $3"
+            " left join eec_workflow_definition d on d.tenant_id = $1 and d.definition_id = v.definition_id",
             tenant, run_id, version_id, input_, *subject,
         )  # fmt: skip
         if actor is not None:

@@ -75,6 +75,7 @@ class Kinship:
             if row.parent_run_id == run_id
             and row.end_time is not None
             and row.applied_time is None
+            and row.sync
             and not row.detached
         ]
         return tuple(

@@ -7,10 +7,11 @@ import asyncpg
 import orjson
 
 from ductord.model.effects import Subscription
-from ductord.model.enums import CheckpointStatus, SignalVerb, TaskKind, TimerKind
+from ductord.model.enums import CheckpointStatus, RunStatus, SignalVerb, TaskKind, TimerKind
+from ductord.model.fanout import ClosePolicy
 from ductord.model.inbox import Signal
 from ductord.model.run import Run
-from tests.support.world import Born, Listening, OpenTask, Snapshot, Timer, task_name
+from tests.support.world import Born, Child, Listening, OpenTask, Snapshot, Timer, in_story_order, task_name
 
 
 async def snapshot(owner: asyncpg.Connection, run_id: str, run: Run | None, refs: tuple[str, ...]) -> Snapshot:
@@ -34,7 +35,36 @@ async def snapshot(owner: asyncpg.Connection, run_id: str, run: Run | None, refs
         listening=await _listening(owner, run_id),
         kept=await _kept(owner, run_id),
         receipts=await _receipts(owner, run_id),
+        children=tuple(await children_of(owner, run_id)),
     )
+
+
+async def children_of(owner: asyncpg.Connection, run_id: str) -> list[Child]:
+    """The children of a run, once each, as those of the latest attempt whose they are; by step, attempt and index."""
+    rows = await owner.fetch(
+        "select distinct on (c.step_ref, c.child_run_id) c.step_ref, c.item_index, c.attempt, c.child_run_id::text as run_id, c.sync, c.checkpoint,"
+        " c.close_policy, c.detached, c.end_time is not null as told, c.applied_time is not null as applied, coalesce(r.status, 'pending') as status"
+        " from eec_workflow_child c left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.child_run_id"
+        " where c.parent_run_id = $1 order by c.step_ref, c.child_run_id, c.attempt desc",
+        run_id,
+    )
+    children = [
+        Child(
+            step_ref=row["step_ref"],
+            item_index=row["item_index"],
+            attempt=row["attempt"],
+            run_id=row["run_id"],
+            status=RunStatus(row["status"]),
+            sync=row["sync"],
+            checkpoint=row["checkpoint"],
+            close_policy=ClosePolicy(row["close_policy"]),
+            detached=row["detached"],
+            told=row["told"],
+            applied=row["applied"],
+        )
+        for row in rows
+    ]
+    return sorted(children, key=lambda child: (child.step_ref, child.attempt, child.item_index))
 
 
 async def born_of(owner: asyncpg.Connection, run_id: str) -> tuple[Born, ...]:
@@ -98,7 +128,7 @@ async def _receipts(owner: asyncpg.Connection, run_id: str) -> dict[str, int]:
 
 async def _open_tasks(owner: asyncpg.Connection, run_id: str) -> tuple[OpenTask, ...]:
     rows = await owner.fetch(
-        "select step_ref, kind, attempt, coalesce(held_due_time, due_time) as due_time, cancel_requested_time is not null as asked,"
+        "select step_ref, item_index, kind, attempt, coalesce(held_due_time, due_time) as due_time, cancel_requested_time is not null as asked,"
         " case when report_time is not null then 'reported' when lease_secret is not null then 'leased'"
         " when held_due_time is not null then 'on hold' when due_time <= eec_now() then 'queued' else 'held' end as state"
         " from eec_workflow_step_attempt where run_id = $1 and status = 'open'",
@@ -106,7 +136,7 @@ async def _open_tasks(owner: asyncpg.Connection, run_id: str) -> tuple[OpenTask,
     )
     tasks = [
         OpenTask(
-            step_ref=task_name(row["step_ref"], TaskKind(row["kind"])),
+            step_ref=task_name(row["step_ref"], TaskKind(row["kind"]), row["item_index"]),
             attempt=row["attempt"],
             state=row["state"],
             due_time=row["due_time"],
@@ -114,7 +144,7 @@ async def _open_tasks(owner: asyncpg.Connection, run_id: str) -> tuple[OpenTask,
         )
         for row in rows
     ]
-    return tuple(sorted(tasks, key=lambda task: (task.step_ref, task.attempt)))
+    return tuple(sorted(tasks, key=lambda task: (in_story_order(task.step_ref), task.attempt)))
 
 
 async def _timers(owner: asyncpg.Connection, run_id: str) -> tuple[Timer, ...]:

@@ -4,7 +4,7 @@ under its own login.
 Only the clock is the story's: the database's one clock function reads a row that `advance` moves.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -14,38 +14,30 @@ from msgspec.structs import replace
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.sweep import watch
 from ductord.coordinator.tick import tick
-from ductord.dispatch import reports
-from ductord.dispatch.fairness import Filter
-from ductord.dispatch.leases import LeasedTask, Leases, Poll
-from ductord.dispatch.outcomes import Beat, Outcomes, Verdict
-from ductord.dispatch.token import LeaseKey
 from ductord.engine.compile import compile_definition
 from ductord.engine.limits import LIMITS
 from ductord.model import control as controls
 from ductord.model import events, jsonvalue
 from ductord.model.control import Control
-from ductord.model.enums import OperationStatus, Outcome, SignalStatus, TaskKind
+from ductord.model.enums import OperationStatus, SignalStatus
 from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
 from ductord.rpc.payloads import Payload
 from ductord.signals.asked import Event
 from ductord.signals.publishing import Publication
 from tests.support.books import TENANT, Books
-from tests.support.postgres_view import born_of, snapshot
+from tests.support.postgres_view import born_of, children_of, snapshot
+from tests.support.postgres_workers import PostgresWorkers
 from tests.support.world import (
-    HEARTBEAT_MS,
-    LEASE_MS,
     RUN_ID,
     START,
-    Failure,
+    Cascaded,
+    Child,
     Settled,
     SettledSignal,
     Snapshot,
-    Success,
-    Task,
     Transition,
     run_id_of,
-    task_name,
 )
 
 _CLOCK = """
@@ -57,8 +49,8 @@ create or replace function eec_now() returns timestamptz language sql stable par
 """
 
 
-class PostgresWorld:
-    """One definition, its runs and those that they give birth to, in a database of its own. `await world.open()` first.
+class PostgresWorld(PostgresWorkers):
+    """Definitions, their runs and those that they give birth to, in a database of its own. `await world.open()` first.
 
     Ticks are for the run that the story is about, when a wake-up is due for it; its children wait until the story turns to them.
     """
@@ -70,24 +62,18 @@ class PostgresWorld:
         dispatch: asyncpg.Pool,
         signals: asyncpg.Pool,
     ) -> None:
-        self._owner = owner
+        super().__init__(owner, dispatch)
         self._coordinator = coordinator
         self._signals = signals
         self._books = Books(owner)
         self._cache = Cache()
         self._limits = LIMITS
-        self._leases = Leases(dispatch, lease_ms=LEASE_MS, max_bytes=3 << 20)
-        self._outcomes = Outcomes(dispatch, lease_ms=LEASE_MS)
-        self._manifest: Manifest | None = None
-        self._version_id = self._run_id = ""
+        self._newest: dict[str, str] = {}
         self._triggered = 0
         self._seen: dict[str, int] = {}
-        self._polls = 0
         self._controls = 0
         self._told: set[tuple[str, str]] = set()
         self._heard: set[tuple[str, str]] = set()
-        self._keys: dict[tuple[str, str, int], LeaseKey] = {}
-        self._living: set[tuple[str, str, int]] = set()
 
     @property
     def run_id(self) -> str:
@@ -176,14 +162,19 @@ class PostgresWorld:
         await self._owner.execute(_CLOCK.replace("START", START.isoformat()))
 
     async def define(self, definition: dict[str, Any]) -> None:
-        self._manifest = compile_definition(definition).manifest
-        assert self._manifest is not None
-        self._version_id = await self._books.publish(self._manifest, slug="story")
+        manifest = compile_definition(definition).manifest
+        assert manifest is not None
+        self._newest[manifest.family_slug] = await self._books.release(manifest)
 
-    async def trigger(self, payload: Any, subject_type: str, subject_id: str, actor: str) -> None:
+    async def archive(self, family_slug: str, version: int) -> None:
+        await self._books.archive(family_slug, version)
+
+    async def trigger(
+        self, payload: Any, subject_type: str, subject_id: str, actor: str, family_slug: str = ""
+    ) -> None:
         self._triggered += 1
         self._run_id = await self._books.start(
-            self._version_id,
+            self._newest[family_slug or next(iter(self._newest))],
             run_id=run_id_of(self._triggered),
             input_="{}" if payload is None else jsonvalue.dumps(payload),
             subject=(subject_type, subject_id),
@@ -192,6 +183,26 @@ class PostgresWorld:
 
     async def turn(self, run_id: str) -> None:
         self._run_id = run_id
+
+    async def definition(self) -> Manifest:
+        return await self._books.compiled(self._run_id)
+
+    async def parent(self) -> str:
+        parent = "select parent_run_id::text from eec_workflow_run_start where run_id = $1"
+        return await self._owner.fetchval(parent, self._run_id) or ""
+
+    async def children(self) -> list[Child]:
+        return await children_of(self._owner, self._run_id)
+
+    async def cascaded(self) -> list[Cascaded]:
+        rows = await self._owner.fetch(
+            "select request_id, verb, actor from eec_workflow_intent where run_id = $1 and actor like 'run:%' order by create_time, request_id",
+            self._run_id,
+        )
+        return [
+            Cascaded(request_id=r["request_id"], verb=r["verb"], parent_run_id=r["actor"].removeprefix("run:"))
+            for r in rows
+        ]
 
     async def tick(self) -> list[Transition]:
         while True:
@@ -212,92 +223,9 @@ class PostgresWorld:
             await self._books.settled(self._run_id)
         return [Transition(seq=row["seq"], at=row["at"], events=events.decode(row["events"])) for row in rows]
 
-    async def lease(self, step_ref: str | None) -> list[Task]:
-        rows = await self._owner.fetch(
-            "select distinct queue, action from eec_workflow_step_attempt where status = 'open'"
-        )
-        if not rows:
-            return []
-        wanted = Filter(
-            tenant_id=TENANT, queues=tuple({r["queue"] for r in rows}), actions=tuple({r["action"] for r in rows})
-        )
-        self._polls += 1
-        poll = Poll(wanted=wanted, worker_id="story", poll_id=f"poll-{self._polls}", limit=1000)
-        claim = await self._leases.claim(poll)
-        kept = [t for t in claim.tasks if t.key.run_id == self._run_id and step_ref in (None, _name(t.key))]
-        await self._leases.give_back([task for task in claim.tasks if task not in kept])
-        for task in kept:
-            place = (self._run_id, _name(task.key), task.key.attempt)
-            self._keys[place] = task.key
-            self._living.add(place)
-        return sorted((_task(task) for task in kept), key=lambda t: (t.step_ref, t.attempt))
-
-    async def complete(self, step_ref: str, attempt: int, report: Success | Failure) -> str:
-        if isinstance(report, Success):
-            return await self._report(step_ref, attempt, reports.success(jsonvalue.dumps(report.output), 1 << 20))
-        failed = reports.Report(
-            outcome=Outcome.FAILED,
-            error_code=report.code or reports.UNKNOWN_CODE,
-            error_message=report.message,
-            non_retryable=report.non_retryable,
-            retry_after_ms=report.retry_after_ms,
-        )
-        return await self._report(step_ref, attempt, failed)
-
-    async def release(self, step_ref: str, attempt: int) -> str:
-        return await self._report(step_ref, attempt, reports.Report(outcome=Outcome.RELEASED))
-
-    async def _report(self, step_ref: str, attempt: int, report: reports.Report) -> str:
-        place = (self._run_id, step_ref, attempt)
-        self._living.discard(place)
-        keyed = reports.KeyedReport(number=0, key=self._keys[place], report=report)
-        (settled,) = (await self._outcomes.complete([keyed])).settled
-        # A report after the deadline is recorded as the time-out that it is; for the worker the lease is lost.
-        return "ok" if settled.verdict in (Verdict.ACCEPTED, Verdict.REPEATED) else "LEASE_LOST"
-
-    async def beat(self, step_ref: str, attempt: int, details: Any) -> str:
-        key = self._keys[self._run_id, step_ref, attempt]
-        found, _ = await self._outcomes.heartbeat(
-            [Beat(number=0, key=key, details=None if details is None else jsonvalue.dumps(details))]
-        )
-        if 0 not in found:
-            return "LEASE_LOST"
-        return "cancel" if found[0] else "continue"
-
-    async def die(self, step_ref: str, attempt: int) -> None:
-        self._living.discard((self._run_id, step_ref, attempt))
-
-    async def advance(self, ms: int) -> None:
-        end = await self.now() + timedelta(milliseconds=ms)
-        while (now := await self.now()) < end:
-            await self._owner.execute(
-                "update story_clock set at = $1", min(end, now + timedelta(milliseconds=HEARTBEAT_MS))
-            )
-            if self._living:
-                beats = [Beat(number=n, key=self._keys[place]) for n, place in enumerate(sorted(self._living))]
-                await self._outcomes.heartbeat(beats)
-
-    async def now(self) -> datetime:
-        at: datetime = await self._owner.fetchval("select eec_now()")
-        return at
-
     async def show(self) -> Snapshot:
-        assert self._manifest is not None
         has_row = await self._books.status(self._run_id) != "pending"
         run = await self._books.settled(self._run_id) if has_row else None
-        return await snapshot(self._owner, self._run_id, run, tuple(step.ref for step in self._manifest.steps))
-
-
-def _name(key: LeaseKey) -> str:
-    return task_name(key.step_ref, TaskKind(key.kind))
-
-
-def _task(task: LeasedTask) -> Task:
-    return Task(
-        step_ref=_name(task.key),
-        attempt=task.key.attempt,
-        action=task.action,
-        input=orjson.loads(task.input),
-        idempotency_key=task.idempotency_key,
-        details=orjson.loads(task.previous_details) if task.previous_details else None,
-    )
+        return await snapshot(
+            self._owner, self._run_id, run, tuple(step.ref for step in (await self.definition()).steps)
+        )

@@ -83,7 +83,7 @@ def _receipts(rows: Rows) -> Iterator[ReceiptLine]:
 
 def _children(rows: Rows) -> Iterator[ChildLine]:
     for row in rows.kinship.rows:
-        if row.parent_run_id != rows.start.run_id or row.end_time is None:
+        if row.parent_run_id != rows.start.run_id:
             continue
         output = result_of(rows.family[row.run_id]) if row.status is RunStatus.COMPLETED else None
         yield ChildLine(
@@ -91,6 +91,7 @@ def _children(rows: Rows) -> Iterator[ChildLine]:
             attempt=row.attempt,
             item_index=row.item_index,
             run_id=row.run_id,
+            first_run_id=row.first_run_id,
             time=row.end_time,
             status=row.status,
             checkpoint=row.checkpoint_status,
