@@ -163,7 +163,7 @@ class _Children(msgspec.Struct, frozen=True, kw_only=True):
     async def _rows(
         self, db: asyncpg.Connection, first: int, last: int, status: str, limit: int, max_bytes: int
     ) -> Sequence[Mapping[str, Any]]:
-        again = "{" + ",".join(f"[{begin},{begin + count})" for begin, count in self.fan.again) + "}"
+        again = [(begin, begin + count) for begin, count in self.fan.again]
         place = (self.run.tenant_id, self.run.run_id, self.step.ref, first, last)
         bounds = (again, max_bytes, limit)
         items = await db.fetch(_q["list_items"], *place, _words(_ITEM, status), *bounds)
