@@ -198,6 +198,7 @@ def test_a_step_type_is_a_file_a_line_an_enum_value_and_a_story() -> None:
         "__init__",
         "kind",
         "parked",
+        "bearing",
     }
     assert files == {str(step_type) for step_type in SUPPORTED}
     contract = "".join(path.read_text() for path in (root / "proto").rglob("*.proto"))

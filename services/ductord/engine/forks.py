@@ -86,7 +86,6 @@ def targets(
             changed = range(len(work.nodes)) if whole else [index[ref] for ref in _about(event)]
             for i in changed:
                 status = work.nodes[i].status
-                (fanned.add if _amid(manifest.steps[i], work.nodes[i]) else fanned.discard)(i)
                 (at_work.add if status in _AT_WORK else at_work.discard)(i)
                 (failed.add if status is NodeStatus.FAILED else failed.discard)(i)
                 (amid.add if _amid(manifest.steps[i], work.nodes[i]) else amid.discard)(i)
@@ -213,8 +212,10 @@ def _unfit(run: Run, *, failed: bool, amid: str) -> str:
     if failed:
         return "a step had failed there, and only a pause kept the run from being stopped"
     if amid:
-        return "a scatter or for_each was in the middle of its children there: take a transition before it began, or after it ended"
-    return f"step {amid} was in the middle of its children there" if amid else ""
+        return (
+            f"step {amid} was in the middle of its children there: take a transition before it began, or after it ended"
+        )
+    return ""
 
 
 def _amid(step: Step, node: Node) -> bool:

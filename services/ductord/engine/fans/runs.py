@@ -19,11 +19,13 @@ from ductord.model.enums import Outcome, RunStatus, TimerKind, Verb
 from ductord.model.events import NodeCancelRequested
 from ductord.model.fan import GatheredChild
 from ductord.model.fan_effects import ControlChildren, DetachChildren
-from ductord.model.fan_events import ChildFailed, ChildrenDropped, ChildrenSucceeded
+from ductord.model.fan_events import ChildFailed, ChildrenCancelled, ChildrenDropped, ChildrenSucceeded
 from ductord.model.fanout import ClosePolicy
 from ductord.model.fault import Fault
 from ductord.model.inbox import ChildFact
 from ductord.model.needs import GatheredNeed
+
+_CALLED_OFF = (RunStatus.CANCELLED, RunStatus.TERMINATED)
 
 
 def fault_of(fact: ChildFact) -> Fault | None:
@@ -34,13 +36,17 @@ def fault_of(fact: ChildFact) -> Fault | None:
 
 
 def count(tick: Tick, index: int, fact: ChildFact, fault: Fault | None) -> None:
-    """Record how a child has ended, or that it has reached what was waited for."""
-    ref = tick.manifest.steps[index].ref
+    """Record how a child has ended, or that it has reached what was waited for. One that was called off and stopped has not failed."""
+    step, node = tick.manifest.steps[index], tick.work.nodes[index]
     if fault is None:
-        tick.emit(ChildrenSucceeded(step_ref=ref, children=((fact.item_index, 0),)))
+        tick.emit(ChildrenSucceeded(step_ref=step.ref, children=((fact.item_index, 0),)))
+    elif node.cancelling and fact.status in _CALLED_OFF:
+        tick.emit(ChildrenCancelled(step_ref=step.ref, children=((fact.item_index, 0),)))
     else:
         tick.emit(
-            ChildFailed(step_ref=ref, item_index=fact.item_index, fault=fault, run_id=fact.run_id, status=fact.status)
+            ChildFailed(
+                step_ref=step.ref, item_index=fact.item_index, fault=fault, run_id=fact.run_id, status=fact.status
+            )
         )
 
 

@@ -16,7 +16,6 @@ from ductord.engine.steps import (
     human_loop,
     race,
     scatter,
-    scatter_runs,
     subworkflow,
     wait,
 )
@@ -44,5 +43,5 @@ def kind_of(tick: Tick, index: int) -> StepKind:
     """The kind of the step at `index`. A scatter is of one of two, by its mode."""
     step = tick.manifest.steps[index]
     if step.scatter is not None and step.scatter.workflow is not None:
-        return scatter_runs.KIND
+        return scatter.RUNS
     return SUPPORTED[step.type]

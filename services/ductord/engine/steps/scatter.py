@@ -1,4 +1,4 @@
-"""`scatter`, inline: one child per element of a list, each a task of the run itself (ruling F1). Children that are runs are `scatter_runs`.
+"""`scatter`: one child per element of a list, each a task of the run itself or a run of its own (rulings F1, F5). Its modes are two kinds, `KIND` and `RUNS`.
 
 It begins where a step that parks does, for it has nothing yet that a worker could be told to do, and an empty list ends it at once.
 """
@@ -6,15 +6,20 @@ It begins where a step that parks does, for it has nothing yet that a worker cou
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine import attempts, waiting
 from ductord.engine.errors import EngineError
-from ductord.engine.fans import counting, expanding, items, making
+from ductord.engine.fans import births, counting, expanding, items, making, resuming, runs
 from ductord.engine.fans.expanding import Collection, fan_of
+from ductord.engine.steps.bearing import BEARING
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
+from ductord.model.enums import WaitingType
 from ductord.model.fanout import ScatterSpec
+from ductord.model.inbox import ChildFact
 from ductord.model.needs import ItemsNeed
+from ductord.model.run import Waiting
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -48,15 +53,30 @@ def finish(tick: Tick, index: int) -> None:
     counting.finish(tick, index, lambda: counting.counts(fan_of(tick, index)))
 
 
-def ranges_of(numbers: list[int]) -> Ranges:
-    """Ascending numbers as ranges (first, count)."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and sum(ranges[-1]) == number:
-            ranges[-1] = (ranges[-1][0], ranges[-1][1] + 1)
-        else:
-            ranges.append((number, 1))
-    return tuple(ranges)
+def prepare_runs(tick: Tick, index: int) -> births.Brood | resuming.Again | None:
+    """The collection, the version that runs for each of its items, and the first item's input; of a node that has children, how those stand. Raises as
+    `prepare` does."""
+    if tick.work.nodes[index].fan is not None:
+        return resuming.prepare(tick, index)
+    return births.brood(tick, index, _spec(tick, index).items)
+
+
+def start_runs(tick: Tick, index: int, prepared: births.Brood | resuming.Again) -> None:
+    """Park the node, or let it go on; one that has nothing to wait for ends at once."""
+    wait = Waiting(type=WaitingType.CHILD, since=tick.now)
+    if isinstance(prepared, resuming.Again):
+        resuming.start(tick, index, prepared, wait)
+    else:
+        births.expand(tick, index, prepared, wait)
+    if counting.over(tick, index):
+        finish(tick, index)
+
+
+def on_child(tick: Tick, index: int, fact: ChildFact) -> None:
+    """A child run has ended; the last one ends the node."""
+    runs.count(tick, index, fact, runs.fault_of(fact))
+    if counting.over(tick, index):
+        finish(tick, index)
 
 
 def _unsuccessful(tick: Tick, index: int) -> Ranges | None:
@@ -65,7 +85,7 @@ def _unsuccessful(tick: Tick, index: int) -> Ranges | None:
     rows: Any = tick.given(ItemsNeed(tick.manifest.steps[index].ref, fan.next)) if fan.next else ()
     if rows is msgspec.UNSET:
         return None
-    return ranges_of([row.item_index for row in rows])
+    return resuming.ranges(row.item_index for row in rows)
 
 
 def _spec(tick: Tick, index: int) -> ScatterSpec:
@@ -90,4 +110,13 @@ KIND = StepKind(
     finish=finish,
     call_off=items.call_off,
     parks=True,
+)
+
+RUNS = replace(
+    BEARING,
+    prepare=prepare_runs,
+    start=start_runs,
+    on_child=on_child,
+    finish=finish,
+    call_off=runs.call_off,
 )
