@@ -91,10 +91,11 @@ class _Evaluating:
         self._left = self._room = 0
 
     def __call__(self, item: JSON, index: int, accumulated: JSON = None, /) -> JSON:
-        if self._left <= 0 or self._room < 0:
-            self._bind()
-        if self._left % _EVALUATIONS_PER_LOOK == 0 and meter.decision_over():
+        due = self._left <= 0 or self._room < 0
+        if (due or self._left % _EVALUATIONS_PER_LOOK == 0) and meter.decision_over():
             raise given_up(self._source)
+        if due:
+            self._bind()
         self._left -= 1
         meter.open_account(timed=self._loops)
         element = current()

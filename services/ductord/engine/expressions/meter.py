@@ -27,6 +27,8 @@ PRICES: Final = tuple(range(11, 28))
 """Exponents of two: what can be paid at once. The highest is more than anybody has."""
 TICK: Final = "@ductor_tick"
 _TICKS_PER_LOOK: Final = 16
+_BYTES_PER_TICK: Final = 2 << 10
+"""What an iteration leaves in the evaluator's memory, measured: a list that is being built is copied in part for every element."""
 
 
 class _Account(threading.local):
@@ -70,8 +72,8 @@ def exceeded() -> bool:
 
 
 def spent() -> int:
-    """The bytes paid for since `open_account`."""
-    return BUDGET_BYTES - _account.bytes_left
+    """About how many bytes the evaluation since `open_account` has made: what was paid for, and what its iterations leave behind."""
+    return BUDGET_BYTES - _account.bytes_left + _account.ticks * _BYTES_PER_TICK
 
 
 def pay_name(exponent: int) -> str:

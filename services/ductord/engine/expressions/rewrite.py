@@ -5,6 +5,7 @@
 - `map` and `filter` collect in chunks. Standard CEL copies the whole list for every element: 9,000 take seconds and a gigabyte.
 - Every loop asks `meter` whether it may go on.
 - What is evaluated per element takes the element from `element`, under its own names, and is itself as good as inside a loop.
+- In a loop, making bytes of a text or a text of bytes pays for the copy.
 - `matches` pays for its work beforehand: text times pattern, and the pattern may be data.
 
 All of it stays inside the evaluator. Functions in Python could do the same with less, but the evaluator's bridge to Python leaks one
@@ -21,6 +22,9 @@ from ductord.engine.expressions.environment import ARITHMETIC, DEFAULT
 
 _CHUNK: Final = 64
 _MATCHES: Final = "matches"
+_CONVERSIONS: Final = {"bytes": "string", "string": "bytes"}
+"""The conversions that copy, and of what: in a loop the copies add up."""
+_SAMPLES: Final = {"string": t.text(""), "bytes": t.data(b"")}
 _REPETITION: Final = 128
 """How much more a pattern with counted repetitions (`{`) may cost per character: `a{900}` is 900 states in six characters."""
 
@@ -68,6 +72,10 @@ class _Rewriting:
         elif function == _MATCHES:
             self.loops = True
             expr.CopyFrom(self._matched(*t.operands(expr)))
+        elif function in _CONVERSIONS and inside and len(arguments) == 1:
+            kind, of = _CONVERSIONS[function], t.type_name(self._types.get(arguments[0].id))
+            if of in (kind, t.UNKNOWN):
+                expr.CopyFrom(self._converted(function, arguments[0], kind, known=of == kind))
 
     def _fold(self, fold: Any, *, inside: bool) -> None:
         self.loops = True
@@ -119,6 +127,16 @@ class _Rewriting:
             return t.ternary(self._bound(work, payment), t.call(_MATCHES, a, b), t.constant(False))
 
         return self._bound(string, lambda a: self._bound(pattern, lambda b: paid(a, b)))
+
+    def _converted(self, function: str, value: Any, kind: str, *, known: bool) -> Any:
+        """The conversion where its copy can be paid: of a text into bytes, or of bytes into a text."""
+
+        def paid(a: Any) -> Any:
+            converted = t.call(function, a)
+            copied = t.ternary(self._bound(t.call("size", a), payment), converted, t.constant(False))
+            return copied if known else t.ternary(t.is_of(a, _SAMPLES[kind]), copied, converted)
+
+        return self._bound(value, paid)
 
     def _bound(self, value: Any, body: Callable[[Any], Any]) -> Any:
         """`body` of a name for `value`, so that it is evaluated once; of the value itself where that is as cheap as a name."""
