@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.engine.graph import graph_of
+from ductord.model import ids
 from ductord.model.effects import Effect, QueueTask
 from ductord.model.enums import RunStatus, TaskKind
 from ductord.model.events import AttemptCreated, Event, NodeEnded, RunForked
@@ -67,7 +69,7 @@ class _Children:
                 for index in range(first, first + count):
                     self.begun[index] = attempt or self.attempt
                     self.ended.pop(index, None)
-            case AttemptCreated(item_index=index, attempt=attempt):
+            case AttemptCreated(kind=TaskKind.ITEM, item_index=index, attempt=attempt):
                 self.begun[index] = attempt
             case ChildrenSucceeded(children=children):
                 self.ended.update(children)
@@ -90,7 +92,8 @@ class Fans:
         self._attempts: dict[_Key, AttemptLine] = {
             (a.step_ref, a.kind, a.item_index, a.attempt): a for a in recording.attempts
         }
-        self._ends: dict[tuple[str, int, int], ChildLine] = {
+        self._run_id = recording.run.start.run_id
+        self._rows_of: dict[tuple[str, int, int], ChildLine] = {
             (c.step_ref, c.attempt, c.item_index): c for c in recording.children
         }
         self._ends_of: dict[tuple[str, int], list[ChildLine]] = {}
@@ -129,9 +132,9 @@ class Fans:
                     continue
             attempt = run.nodes[self._index[event.step_ref]].attempt
             for index in indexes:
-                end = self._ends.get((event.step_ref, attempt, index))
-                if end is not None and end.time <= line.at:
-                    yield _fact(end)
+                end = self._rows_of.get((event.step_ref, attempt, index))
+                if end is not None and end.time is not None and end.time <= line.at:
+                    yield _fact(end, end.time)
 
     def give(self, need: Need, line: TransitionLine, run: Run | None) -> Any:
         """The value of a need, as it was in this transition. Raises `KeyError` for what the recording does not tell. `run`: before the transition."""
@@ -168,38 +171,39 @@ class Fans:
             )
 
     def _kin(self, need: KinNeed, line: TransitionLine, run: Run | None) -> Iterator[Kin]:
-        """A child that the node did not begin anew had completed; one that it takes up under the id that it had before was open, as far as that goes. Of
-        others it makes no difference to the events whether there is one."""
-        fan = run.nodes[self._index[need.step_ref]].fan if run is not None else None
-        if fan is None:
+        """A child that the node did not begin anew had completed; one that it took up was open, as far as that goes. Whether there was another that it did not
+        take up makes no difference."""
+        node = run.nodes[self._index[need.step_ref]] if run is not None else None
+        if node is None or node.fan is None:
             return
-        again, resumed, taken_up = set(_indexes(fan.again)), False, False
+        fan, attempt, again, resumed, last = node.fan, node.attempt, set(_indexes(node.fan.again)), False, ""
         for event in line.events:
             match event:
-                case RunForked(attached=attached):
-                    taken_up = need.step_ref in attached
-                    if not taken_up:
-                        return
+                case RunForked(attached=attached) if need.run_id:
+                    if need.step_ref in attached:
+                        yield _taken_up(fan.next - 1, fan.child_run_id, fan.child_run_id)
+                    return
                 case FanResumed(step_ref=ref) if ref == need.step_ref:
-                    again, resumed = set(_indexes(event.again)), True
+                    attempt, again, resumed = event.attempt, set(_indexes(event.again)), True
                 case ChildrenBegun(step_ref=ref) if ref == need.step_ref:
-                    taken_up = taken_up or (event.run_id != "" and event.run_id == fan.child_run_id)
+                    last = event.run_id
                 case _:
                     pass
         children = self._steps[need.step_ref]
         for index in range(fan.next):
-            last = fan.child_run_id if index == fan.next - 1 else ""
-            succeeded = isinstance(children.ended.get(index), int)
-            if index not in again and (resumed or succeeded):
+            if index in again:
+                row = self._rows_of.get((need.step_ref, attempt, index))
+                born = ids.derived("child", self._run_id, need.step_ref, attempt, index)
+                if row is not None and row.first_run_id != born:
+                    yield _taken_up(index, last or row.run_id, row.first_run_id)
+            elif resumed or isinstance(children.ended.get(index), int):
                 end = self._end(need.step_ref, index, line.at)
-                run_id = last or (end.run_id if end is not None else "")
-                yield Kin(item_index=index, run_id=run_id, first_run_id=last, status=RunStatus.COMPLETED)
-            elif last and taken_up:
-                yield Kin(item_index=index, run_id=last, first_run_id=last, status=RunStatus.RUNNING)
+                if end is not None:
+                    yield replace(_taken_up(index, end.run_id, end.first_run_id), status=RunStatus.COMPLETED)
 
     def _end(self, ref: str, index: int, at: datetime) -> ChildLine | None:
         """What a child that succeeded came to: one that a redrive takes up has an end for every attempt of its node, and those that succeeded are left."""
-        known = [end for end in self._ends_of.get((ref, index), ()) if end.time <= at]
+        known = [end for end in self._ends_of.get((ref, index), ()) if end.time is not None and end.time <= at]
         return max(known, key=lambda end: end.attempt, default=None)
 
     def _gathered(self, need: GatheredNeed, line: TransitionLine) -> Gathered:
@@ -252,7 +256,7 @@ class Fans:
             return Workflow(problem="unknown_version" if known else "unknown_family")
         newest = max(there, key=lambda w: w.workflow.version)
         archived = newest.archive_time is not None and newest.archive_time <= line.at
-        return Workflow(problem="archived") if archived else newest.workflow
+        return replace(newest.workflow, problem="archived") if archived else newest.workflow
 
     def _runs(self, step_ref: str, need: WorkflowNeed) -> bool:
         step = self._manifest.steps[self._index[step_ref]]
@@ -266,13 +270,17 @@ def _indexes(ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
         yield from range(first, first + count)
 
 
-def _fact(end: ChildLine) -> ChildFact:
+def _taken_up(index: int, run_id: str, first_run_id: str) -> Kin:
+    return Kin(item_index=index, run_id=run_id, first_run_id=first_run_id, status=RunStatus.RUNNING)
+
+
+def _fact(end: ChildLine, time: datetime) -> ChildFact:
     return ChildFact(
         step_ref=end.step_ref,
         attempt=end.attempt,
         item_index=end.item_index,
         run_id=end.run_id,
-        time=end.time,
+        time=time,
         status=end.status,
         checkpoint=end.checkpoint,
         fault=end.fault,

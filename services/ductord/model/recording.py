@@ -94,14 +94,16 @@ class ReceiptLine(_Line, frozen=True, kw_only=True, tag="receipt"):
 
 
 class ChildLine(_Line, frozen=True, kw_only=True, tag="child"):
-    """What became of a child run: its end by `status`, or the checkpoint that was waited for. `attempt`: of the node, whose child it is. `run_id`: the child as
-    it is now. `output`: of one that has completed, of so many bytes as a gather counts. What a step begins to wait for again has a line of its own."""
+    """A child run of the node's attempt `attempt`, and what became of it: its end by `status`, or the checkpoint that was waited for; `time` None: neither yet.
+    `run_id`: the child as it is now, `first_run_id`: as it was born. `output`: of one that has completed, of so many bytes as a gather counts. A child that a
+    node takes up again has a line for each of its attempts."""
 
     step_ref: str
     attempt: int
     item_index: int
     run_id: str
-    time: datetime
+    first_run_id: str
+    time: datetime | None = None
     status: RunStatus | None = None
     checkpoint: CheckpointStatus | None = None
     fault: Fault | None = None
