@@ -192,7 +192,6 @@ def fans() -> dict[str, Any]:
             "subworkflow": {
                 "workflow": page,
                 "input": {"order": "${{ TRIGGER.payload.order }}", "big": [1, 2.5]},
-                "output": "${{ OUTPUT.url }}",
                 "mode": "sync",
                 "wait_for": "checkpoint:paid",
                 "timeout_ms": 5,
@@ -201,8 +200,9 @@ def fans() -> dict[str, Any]:
             },
         },
         {"ref": "apart", "type": "subworkflow", "subworkflow": {"workflow": page, "mode": "async"}},
+        {"ref": "mapped", "type": "subworkflow", "subworkflow": {"workflow": page, "output": ["${{ OUTPUT.url }}", 1, None]}},
     ]  # fmt: skip
-    order = ("inline", "gather", "runs", "each", "reduce", "project", "child", "apart")
+    order = ("inline", "gather", "runs", "each", "reduce", "project", "child", "apart", "mapped")
     edges = [{"source_ref": a, "target_ref": b, "type": "success"} for a, b in pairwise(order)]
     rest = everything()
     kept = {name: rest[name] for name in ("family_slug", "title", "description", "tags", "triggers", "fail_policy")}

@@ -67,7 +67,6 @@ MOST: dict[str, dict[str, Any]] = {
     "subworkflow": {
         "workflow": {"family_slug": "page", "version": 3},
         "input": {"order": "${{ TRIGGER.payload.order }}"},
-        "output": "${{ OUTPUT.url }}",
         "mode": "sync",
         "wait_for": "checkpoint:paid.in-full",
         "timeout_ms": 5_000,
@@ -160,8 +159,10 @@ def test_what_is_said_arrives() -> None:
     assert child is not None
     assert (child.checkpoint, child.timeout_ms) == ("paid.in-full", 5_000)
     assert (child.on_timeout, child.close_policy) == (OnChildTimeout.CONTINUE_WITH_ERROR, ClosePolicy.ABANDON)
-    assert child.output is not None
-    assert child.output.names == ("OUTPUT",)
+    mapped = step_of("subworkflow", CHILD | {"output": "${{ OUTPUT.url }}"}).subworkflow
+    assert mapped is not None
+    assert mapped.output is not None
+    assert mapped.output.names == ("OUTPUT",)
 
 
 @pytest.mark.parametrize(("written", "count", "percent"), [(0, 0, None), ("0%", None, 0.0), ("100%", None, 100.0)])
@@ -326,6 +327,7 @@ WRONG: list[tuple[str, dict[str, Any] | None, dict[str, Any], tuple[str, str]]] 
         ("subworkflow", CHILD | {"mode": "async", name: value}, {}, ("FIELD_NOT_APPLICABLE", f"steps[2].subworkflow.{name}"))
         for name, value in (("wait_for", "terminal"), ("timeout_ms", 5), ("on_timeout", "detach"), ("output", 1))
     ),
+    ("subworkflow", CHILD | {"wait_for": "checkpoint:paid", "output": "${{ OUTPUT }}"}, {}, ("FIELD_NOT_APPLICABLE", "steps[2].subworkflow.output")),
     ("subworkflow", CHILD | {"input": "${{ ITEM }}"}, {}, ("NAME_NOT_AVAILABLE", "steps[2].subworkflow.input")),
     ("subworkflow", CHILD | {"input": "${{ OUTPUT }}"}, {}, ("NAME_NOT_AVAILABLE", "steps[2].subworkflow.input")),
     ("subworkflow", CHILD, {"timeout_ms": 5}, ("FIELD_NOT_APPLICABLE", "steps[2].timeout_ms")),

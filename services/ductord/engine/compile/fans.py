@@ -7,7 +7,7 @@ begins it, since what is published then counts (ruling F5).
 from typing import Final
 
 from ductord.engine.compile.arguments import judge_call
-from ductord.engine.compile.fanspecs import raising
+from ductord.engine.compile.fanspecs import CHECKPOINT, raising
 from ductord.engine.compile.findings import Findings
 from ductord.engine.compile.network import Network
 from ductord.engine.compile.shape import Shaped
@@ -130,6 +130,12 @@ def _judge_subworkflow(written: Subworkflow, path: Path, findings: Findings) -> 
             if getattr(written, name) is not None:
                 message = f"`{name}` says nothing under `mode: async`, which does not wait for the child; that is `mode: sync`"
                 findings.add("FIELD_NOT_APPLICABLE", message, (*path, name), on_key=True)
-    elif written.on_timeout is not None and written.timeout_ms is None:
+        return
+    if written.output is not None and (written.wait_for or "").startswith(CHECKPOINT):
+        message = (
+            f"`output` says nothing with `wait_for: {written.wait_for}`: the child has no output yet when it gets there"
+        )
+        findings.add("FIELD_NOT_APPLICABLE", message, (*path, "output"), on_key=True)
+    if written.on_timeout is not None and written.timeout_ms is None:
         message = "`on_timeout` has no effect without `timeout_ms`"
         findings.add("TIMEOUT_UNUSED", message, (*path, "on_timeout"), warning=True, on_key=True)
