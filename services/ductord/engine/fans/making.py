@@ -10,7 +10,7 @@ import msgspec
 from ductord.engine import faults
 from ductord.engine.errors import EngineError
 from ductord.engine.expressions import ExpressionError, PerElement
-from ductord.engine.fans import beginning, expanding
+from ductord.engine.fans import beginning, counting, expanding
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Repeat, Tick
 from ductord.model import jsonvalue
@@ -32,10 +32,14 @@ def fill(tick: Tick, index: int) -> None:
     if tick.lacks(spec.args.steps):
         return
     render = rendering(tick, index)
-    for first, count in beginning.ranges(expanding.fan_of(tick, index), beginning.room(tick, index)):
-        items = expanding.items(tick, index, first, count)
-        if items is not None:
-            _begin(tick, index, first, items, render)
+    while beginning.may_begin(tick, index) and counting.too_many(tick, index) is None:
+        before = tick.begun
+        for first, count in beginning.ranges(expanding.fan_of(tick, index), beginning.room(tick, index)):
+            items = expanding.items(tick, index, first, count)
+            if items is not None:
+                _begin(tick, index, first, items, render)
+        if tick.begun == before:
+            return  # another round only because children failed where they began, and left room for others
 
 
 def rendering(tick: Tick, index: int) -> "Rendering":
