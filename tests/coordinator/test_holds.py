@@ -183,9 +183,11 @@ async def test_c3_what_is_held_ends_with_its_run(books: Books, ticker: Ticker, w
 async def test_locks_are_taken_in_the_order_of_keys(books: Books, ticker: Ticker) -> None:
     """The plan of `lock_attempts` sorts below the node that locks: a commit and a batch of dispatch lock in one order."""
     await books.owner.execute("set enable_seqscan = off")
-    rows = await books.owner.fetch(
-        f"explain (costs off) {SQL['lock_attempts'].replace('$1::text[]', 'array[' + repr(TENANT) + ']').replace('$2::uuid[]', 'array[gen_random_uuid()]')}"
-    )
+    values = {"$1::text[]": f"array['{TENANT}']", "$2::uuid[]": "array[gen_random_uuid()]", "$3::bool[]": "array[true]"}
+    statement = SQL["lock_attempts"]
+    for parameter, value in values.items():
+        statement = statement.replace(parameter, value)
+    rows = await books.owner.fetch(f"explain (costs off) {statement}")
     plan = [row[0].strip().removeprefix("->  ") for row in rows]
     assert plan[0] == "LockRows"
     assert plan[1] in ("Sort", "Incremental Sort")

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 from msgspec import structs
 
-from ductord.coordinator import attempts, births, digests, records, waits
+from ductord.coordinator import attempts, births, children, decided, digests, items, records, waits
 from ductord.coordinator import commit as commit_module
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
@@ -278,7 +278,10 @@ async def test_state_that_nobody_expected_is_one_runs_fault(books: Books, ticker
     assert await books.owner.fetchval("select run_id::text from eec_workflow_quarantine") == runs[2]
 
 
+_WRITERS = (attempts, births, children, commit_module, decided, digests, items, records, waits)
+
+
 def test_every_effect_is_written() -> None:
     """An effect that the engine learns and the commit does not know would be dropped without a word."""
-    known = {name for module in (attempts, births, commit_module, digests, records, waits) for name in vars(module)}
+    known = {name for module in _WRITERS for name in vars(module)}
     assert {effect.__name__ for effect in get_args(Effect)} <= known

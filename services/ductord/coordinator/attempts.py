@@ -3,14 +3,17 @@
 Other processes write these rows too. What a tick ends without a report is looked at once more, under lock, before anything is written (`contested`).
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 import asyncpg
+import msgspec
 import orjson
 
 from ductord.coordinator.decided import Decided, Effects, attempt_key, ids
+from ductord.coordinator.items import close_items, record_items
 from ductord.db.queries import Queries
 from ductord.model.effects import (
     CloseAttempt,
@@ -22,12 +25,16 @@ from ductord.model.effects import (
     RequestCancel,
 )
 from ductord.model.enums import AttemptStatus, TaskKind
+from ductord.model.fan_effects import CancelItems, CloseItems
 from ductord.model.inbox import AttemptReport
+from ductord.model.needs import ItemsNeed
 
 SQL = Queries("ductord.coordinator", "attempts.sql")
 
-_CONTENDING = (RequestCancel, HoldTasks, ReleaseTasks, CloseLate)
+_CONTENDING = (RequestCancel, HoldTasks, ReleaseTasks, CloseLate, CancelItems, CloseItems)
+_OF_MANY = (CancelItems, CloseItems, HoldTasks, ReleaseTasks)
 _TOUCHING = (CloseAttempt, *_CONTENDING)
+_encoder = msgspec.json.Encoder()
 
 
 async def contested(connection: asyncpg.Connection, decided: list[Decided], of: Effects) -> set[str]:
@@ -40,9 +47,14 @@ async def contested(connection: asyncpg.Connection, decided: list[Decided], of: 
     unheard = [(d, effect) for d in decided for effect in d.unheard]
     if not unheard and not any(kind in of for kind in _CONTENDING):
         return set()
-    touching = list({d.key: d for kind in _TOUCHING for d, _ in of.get(kind, ())})
+    touching = {d.key: d for kind in _TOUCHING for d, _ in of.get(kind, ())}
     lock = SQL["lock_attempts_and_lates" if CloseLate in of else "lock_attempts"]
-    rows = await connection.fetch(lock, [tenant for tenant, _ in touching], [run for _, run in touching])
+    rows = await connection.fetch(
+        lock,
+        [tenant for tenant, _ in touching],
+        [run for _, run in touching],
+        [_about_items(d) for d in touching.values()],
+    )
     columns = ("run_id", "step_ref", "item_index", "kind", "attempt")
     now = {tuple(row[column] for column in columns): row for row in rows if row["open"]}
     lost = set()
@@ -53,11 +65,52 @@ async def contested(connection: asyncpg.Connection, decided: list[Decided], of: 
         taken_since = row["taken"] and effect.kind is TaskKind.STEP and effect.step_ref not in d.loaded.inbox.started
         if row["reported"] or taken_since:
             lost.add(d.key[1])
+    if closes := of.get(CloseItems):
+        lost |= _overtaken(closes, now)
+    return lost
+
+
+async def lock_all(connection: asyncpg.Connection, runs: Sequence[asyncpg.Record]) -> None:
+    """Lock all open attempts of these runs (rows of tenant_id, run_id): from here on nobody reports on them, or takes one."""
+    await connection.execute(
+        SQL["lock_attempts"], [row["tenant_id"] for row in runs], [row["run_id"] for row in runs], [True for _ in runs]
+    )
+
+
+def _about_items(d: Decided) -> bool:
+    """Whether a decision is about inline children that nobody has reported on."""
+    named: tuple[CloseAttempt | RequestCancel, ...] = (
+        *d.unheard,
+        *(e for e in d.decision.effects if isinstance(e, RequestCancel)),
+    )
+    return any(e.kind is TaskKind.ITEM for e in named) or any(isinstance(e, _OF_MANY) for e in d.decision.effects)
+
+
+def _overtaken(closes: list[tuple[Decided, CloseItems]], now: Mapping[tuple[Any, ...], asyncpg.Record]) -> set[str]:
+    """The runs that close inline children of which one was reported on since the load, or taken although the decision went by nobody having taken it (C7)."""
+    about = {(d.key[1], e.step_ref): d for d, e in closes}
+    shown = {(d.key[1], *attempt_key(report)) for d in about.values() for report in d.loaded.inbox.reports}
+    idle = {
+        (run_id, need.step_ref, row.item_index, row.attempt)
+        for (run_id, _), d in about.items()
+        for need, rows in d.loaded.inbox.given.items()
+        if isinstance(need, ItemsNeed)
+        for row in rows
+        if not row.started
+    }
+    lost = set()
+    for key, row in now.items():
+        run_id, step_ref, item_index, kind, attempt = key
+        if kind != TaskKind.ITEM or (run_id, step_ref) not in about:
+            continue
+        if (row["reported"] and key not in shown) or (row["taken"] and (run_id, step_ref, item_index, attempt) in idle):
+            lost.add(run_id)
     return lost
 
 
 async def write_attempts(connection: asyncpg.Connection, kept: list[Decided], of: Effects, now: datetime) -> None:
-    """All effects about attempts, in this order: verdicts, requests to stop, releases, holds, outputs that nobody worked for, new tasks."""
+    """All effects about attempts, in this order: verdicts, requests to stop, releases, holds, outputs that nobody worked for, new tasks, frozen
+    collections and why children failed."""
     # Reports that a decision passed over came too late. They are closed, so that no inbox row stays unapplied (G8).
     closes = of.get(CloseAttempt, []) + [(d, _closed(report)) for d in kept for report in d.ignored]
     closes.sort(key=_place)
@@ -65,6 +118,7 @@ async def write_attempts(connection: asyncpg.Connection, kept: list[Decided], of
         await connection.execute(SQL["close_attempts"], *_keys(closes), [e.status for _, e in closes], now)
     if unheard := [(d, effect) for d in kept for effect in d.unheard]:
         await connection.execute(SQL["wake_lates"], *_keys(unheard))
+    await close_items(connection, of, now)
     if lates := sorted(of.get(CloseLate, ()), key=_place):
         await connection.execute(SQL["close_lates"], *_keys(lates), now)
     if cancels := sorted(of.get(RequestCancel, ()), key=_place):
@@ -85,6 +139,7 @@ async def write_attempts(connection: asyncpg.Connection, kept: list[Decided], of
         await _insert_retries(connection, retries, now)
     if held := [(d, e) for d, e in tasks if e.held]:
         await connection.execute(SQL["hold_attempts"], *_keys(held))
+    await record_items(connection, of, now)
 
 
 async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decided, QueueTask]], now: datetime) -> None:
@@ -102,6 +157,7 @@ async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decide
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
         now,
+        [_item(e) for _, e in tasks],
     )
 
 
@@ -121,6 +177,7 @@ async def _insert_retries(
         [e.heartbeat_timeout_ms for _, e in tasks],
         [d.traceparent for d, _ in tasks],
         now,
+        [_item(e) for _, e in tasks],
     )
 
 
@@ -142,6 +199,10 @@ async def _insert_outputs(
         [sha256(text).hexdigest()[:16] for text in texts],
         now,
     )
+
+
+def _item(task: QueueTask) -> str | None:
+    return None if task.item is None else _encoder.encode(task.item).decode()
 
 
 def _closed(report: AttemptReport) -> CloseAttempt:

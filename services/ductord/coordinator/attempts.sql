@@ -2,13 +2,14 @@
 
 -- name: lock_attempts
 -- Locks the open attempts of these runs, all of a commit's in one statement and in the order of their key, and says how they stand now. Only where attempts end, are
--- asked to stop, or are held that nobody has reported on: a lease or a report that slipped in since the load is then seen, and the run's tick is repeated.
+-- asked to stop, or are held that nobody has reported on: a lease or a report that slipped in since the load is then seen, and the run's tick is repeated. Of
+-- inline children, of which a run may have thousands at work, only those that were reported on, unless the commit is about all of them ($3).
 -- Dispatch's statements lock in the same order, which is that of its sorted batches (hence "C"), or skip what is locked; whoever comes later finds the attempt
 -- closed.
 select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, true as open, a.start_time is not null as taken, a.report_time is not null as reported
-from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+from unnest($1::text[], $2::uuid[], $3::bool[]) as c(tenant_id, run_id, items)
 join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
-where a.status = 'open'
+where a.status = 'open' and (c.items or a.kind <> 'item' or a.report_time is not null)
 order by a.tenant_id collate "C", a.run_id, a.step_ref collate "C", a.item_index, a.kind collate "C", a.attempt
 for update of a;
 
@@ -16,9 +17,10 @@ for update of a;
 -- The same for a commit that judges late successes too: reports that come late lock those rows by the batch, closed as they are.
 select a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.status = 'open' as open, a.start_time is not null as taken,
        a.report_time is not null as reported
-from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
+from unnest($1::text[], $2::uuid[], $3::bool[]) as c(tenant_id, run_id, items)
 join eec_workflow_step_attempt a on a.tenant_id = c.tenant_id and a.run_id = c.run_id
-where a.status = 'open' or (a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded')
+where (a.status = 'open' and (c.items or a.kind <> 'item' or a.report_time is not null))
+   or (a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded')
 order by a.tenant_id collate "C", a.run_id, a.step_ref collate "C", a.item_index, a.kind collate "C", a.attempt
 for update of a;
 
@@ -48,24 +50,25 @@ where a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome
 
 -- name: insert_attempts
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
-                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time)
+                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time, item_state)
 select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17::timestamptz
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17::timestamptz, x.item_state::json
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
-            $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[])
+            $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[], $18::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time, queue_deadline, timeout_ms,
-          heartbeat_timeout_ms, traceparent);
+          heartbeat_timeout_ms, traceparent, item_state);
 
 -- name: insert_retries
 -- A retry reuses the rendered input of the attempt before, and gets its last heartbeat details (A1, A5).
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
-                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time)
+                                       queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, previous_details, create_time, item_state)
 select p.tenant_id, p.run_id, p.step_ref, p.item_index, p.kind, x.attempt, p.tier, x.queue, x.action, p.input, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16::timestamptz
+       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, coalesce(p.heartbeat_details, p.previous_details), $16::timestamptz,
+       x.item_state::json
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::int[], $8::text[], $9::text[], $10::text[],
-            $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[])
+            $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[], $17::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, retry_of, queue, action, idempotency_key, due_time, queue_deadline, timeout_ms,
-          heartbeat_timeout_ms, traceparent)
+          heartbeat_timeout_ms, traceparent, item_state)
 join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.run_id and p.step_ref = x.step_ref and p.item_index = x.item_index
     and p.kind = x.kind and p.attempt = x.retry_of;
 

@@ -6,8 +6,11 @@ import asyncpg
 import msgspec
 import orjson
 
+from ductord.coordinator.children import SQL as CHILDREN
 from ductord.coordinator.decided import Decided, Effects, ids
+from ductord.coordinator.items import SQL as ITEMS
 from ductord.coordinator.records import SQL
+from ductord.engine.graph import graph_of
 from ductord.model.effects import AdoptHistory, StartRun
 from ductord.model.enums import CheckpointStatus
 
@@ -76,6 +79,38 @@ async def adopt(connection: asyncpg.Connection, of: Effects, now: datetime) -> N
             [attempt for _, _, _, attempt in ordered],
             now,
         )
+    await _adopt_children(connection, adoptions, now)
+
+
+async def _adopt_children(
+    connection: asyncpg.Connection, adoptions: list[tuple[Decided, AdoptHistory]], now: datetime
+) -> None:
+    """What finished fan-outs leave behind, for a gather to come."""
+    if items := [(d, e, ref, top) for d, e in adoptions for ref, top in e.items.items()]:
+        await connection.execute(
+            ITEMS["adopt_items"],
+            *ids((d, None) for d, _, _, _ in items),
+            [e.source_run_id for _, e, _, _ in items],
+            [ref for _, _, ref, _ in items],
+            [top for _, _, _, top in items],
+            now,
+        )
+    if runs := [(d, e, ref) for d, e in adoptions for ref in e.children]:
+        await connection.execute(
+            CHILDREN["adopt_children"],
+            *ids((d, None) for d, _, _ in runs),
+            [e.source_run_id for _, e, _ in runs],
+            [ref for _, _, ref in runs],
+            [_attempt(d, ref) for d, _, ref in runs],
+        )
+
+
+def _attempt(d: Decided, ref: str) -> int:
+    """The attempt of a source's node by the transition that it is cut at."""
+    origin, compiled = d.loaded.inbox.origin, d.loaded.compiled
+    assert origin is not None
+    assert compiled is not None
+    return origin.run.nodes[graph_of(compiled.manifest).index[ref]].attempt
 
 
 def _reached(d: Decided) -> list[str]:

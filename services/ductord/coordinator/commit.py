@@ -1,7 +1,7 @@
 """The commit: a batch of decisions as a handful of statements, all hanging on the versioned update of the runs.
 
 Order is the lock order: keys of events and of digests, attempts and waits that others may be writing, runs by id, history, attempts, waits, digests, timers,
-records. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
+children, records. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ import orjson
 from ductord.coordinator import digests, waits
 from ductord.coordinator.attempts import contested, write_attempts
 from ductord.coordinator.births import adopt, start_runs
+from ductord.coordinator.children import write_children
 from ductord.coordinator.decided import Decided, Effects, by_class, ids
 from ductord.coordinator.records import write_records
 from ductord.coordinator.starts import SQL
@@ -160,6 +161,7 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of
     await _write_timers(connection, of)
     await _write_checkpoints(connection, of, now)
     born = await start_runs(connection, of, now)
+    born = await write_children(connection, of, now) or born
     await write_records(connection, of, now)
     channels = [channel for channel, told in _CHANNELS.items() if told(of, kept)]
     if born or ForwardControl in of:

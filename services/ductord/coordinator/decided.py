@@ -10,6 +10,7 @@ from ductord.model.decision import Decision
 from ductord.model.effects import CloseAttempt, Effect, ForwardControl, QueueTask, SettleControl, TakeReceipts
 from ductord.model.enums import RunStatus
 from ductord.model.events import RunEnded
+from ductord.model.fan_effects import CloseItems, StartChildren, TickAgain
 from ductord.model.inbox import AttemptReport
 
 
@@ -48,9 +49,22 @@ class Decided(msgspec.Struct, kw_only=True):
         return sum(1 for effect in self.decision.effects if isinstance(effect, QueueTask))
 
     @property
+    def born(self) -> int:
+        """How many child runs it gives birth to."""
+        return sum(len(effect.births) for effect in self.decision.effects if isinstance(effect, StartChildren))
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether it closes children without naming them: any report on one of them overtakes it."""
+        return any(isinstance(effect, CloseItems) for effect in self.decision.effects)
+
+    @property
     def unfinished(self) -> bool:
-        """True when the run has to be looked at again at once: it has received more than this tick was shown, or it has controls that this tick was not
-        shown, or that it left although it changed the run. (A run that is about to go on as a successor keeps some until its end, C6.)"""
+        """True when the run has to be looked at again at once: it has received more than this tick was shown, or more reports or ends of children, it has
+        children to begin, or it has controls that this tick was not shown, or that it left although it changed the run. (A run that is about to go on as a
+        successor keeps some until its end, C6.)"""
+        if self.loaded.beyond or any(isinstance(effect, TickAgain) for effect in self.decision.effects):
+            return True
         if self.loaded.crowded and any(isinstance(effect, TakeReceipts) for effect in self.decision.effects):
             return True
         controls, run = self.loaded.inbox.controls, self.decision.run

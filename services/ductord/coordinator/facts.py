@@ -17,15 +17,19 @@ from ductord.coordinator.cache import LARGE_BYTES
 from ductord.db.queries import Queries
 from ductord.model import control as controls
 from ductord.model.control import Control
-from ductord.model.enums import Outcome, TaskKind, TimerKind, Verb
+from ductord.model.enums import CheckpointStatus, Outcome, RunStatus, TaskKind, TimerKind, Verb
+from ductord.model.fan import Item
 from ductord.model.fault import Fault, OutputRef
-from ductord.model.inbox import AttemptReport, DigestFact, LateSuccess, Receipt, Signal, TimerDue
+from ductord.model.inbox import AttemptReport, ChildFact, DigestFact, LateSuccess, Receipt, Signal, TimerDue
 
 SQL = Queries("ductord.coordinator", "facts.sql")
 
 _CONTROLS = 100
 _CONTROLS_BYTES = 8 << 20
 """How many controls of one run a tick is shown, and about how large their bodies may be together: a flood of them must not fill the memory."""
+
+SHOWN = 1_000
+"""How many reports, and how many ended children, of one run a tick is shown at most: the oldest."""
 
 Keys = tuple[list[str], list[str]]
 """Tenant ids and run ids of the runs asked about."""
@@ -42,16 +46,45 @@ class Facts(msgspec.Struct, kw_only=True):
     signals: list[Signal] = []
     receipts: list[Receipt] = []
     digests: list[DigestFact] = []
+    children: list[ChildFact] = []
     more: bool = False
     crowded: bool = False
+    shown_until: datetime | None = None
 
 
-async def load_reports(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
-    """Add the reports of attempts; the time of the newest."""
-    rows = await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES)
+async def load_reports(
+    connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts], most: int | None
+) -> list[datetime]:
+    """Add the reports of attempts, the oldest, at most `most` of a run (None: all); the time of the newest."""
+    rows = await connection.fetch(SQL["load_reports"], *keys, LARGE_BYTES, most)
     for row in rows:
-        facts[row["run_id"]].reports.append(_report(row))
+        found = facts[row["run_id"]]
+        found.reports.append(_report(row))
+        if len(found.reports) == most:
+            found.shown_until = row["report_time"]
     return [row["report_time"] for row in rows[-1:]]
+
+
+async def load_children(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
+    """Add what became of child runs and was not applied, the oldest; the time of the newest."""
+    rows = await connection.fetch(SQL["load_children"], *keys, SHOWN)
+    for row in rows:
+        found = facts[row["run_id"]]
+        found.children.append(
+            ChildFact(
+                step_ref=row["step_ref"],
+                attempt=row["attempt"],
+                item_index=row["item_index"],
+                run_id=row["child_run_id"],
+                time=row["end_time"],
+                status=RunStatus(row["status"]) if row["status"] else None,
+                checkpoint=CheckpointStatus(row["checkpoint_status"]) if row["checkpoint_status"] else None,
+                fault=Fault(code=row["error_code"], message=row["error_message"]) if row["error_code"] else None,
+            )
+        )
+        if len(found.children) == SHOWN:
+            found.shown_until = min(found.shown_until or row["end_time"], row["end_time"])
+    return [row["end_time"] for row in rows[-1:]]
 
 
 async def load_controls(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts]) -> list[datetime]:
@@ -83,8 +116,9 @@ async def load_lates(connection: asyncpg.Connection, keys: Keys, facts: dict[str
 
 
 async def load_timers(connection: asyncpg.Connection, keys: Keys, facts: dict[str, Facts], now: datetime) -> None:
-    """Add the timers that are due by `now`."""
-    for row in await connection.fetch(SQL["load_timers"], *keys, now):
+    """Add the timers that are due by `now`; of a run that is not shown all that has come, those that are due before what it is not shown."""
+    until = [now if (found := facts.get(run_id)) is None else found.shown_until or now for run_id in keys[1]]
+    for row in await connection.fetch(SQL["load_timers"], *keys, until):
         facts[row["run_id"]].timers.append(_timer(row))
 
 
@@ -94,6 +128,9 @@ async def load_started(connection: asyncpg.Connection, keys: Keys) -> dict[str, 
     for row in await connection.fetch(SQL["load_started"], *keys):
         started[row["run_id"]].add(row["step_ref"])
     return {run_id: frozenset(refs) for run_id, refs in started.items()}
+
+
+_item = msgspec.json.Decoder(Item)
 
 
 def keys_of(rows: Sequence[asyncpg.Record]) -> Keys:
@@ -117,6 +154,7 @@ def _report(row: asyncpg.Record) -> tuple[AttemptReport, Any]:
         fault=Fault(code=row["error_code"], message=row["error_message"] or "") if row["error_code"] else None,
         non_retryable=row["non_retryable"],
         retry_after_ms=row["retry_after_ms"],
+        item=_item.decode(row["item_state"]) if row["item_state"] is not None else None,
     )
     value: Any = orjson.loads(row["output"]) if succeeded and row["output"] is not None else None
     return report, msgspec.UNSET if row["output_left"] else value

@@ -2,23 +2,36 @@
 -- lateral (… offset 0)` is a fenced probe, as in queries.sql.
 
 -- name: load_reports
--- The inbox of attempts: reported and not yet judged. Drained by «not yet applied», never by «id above the last». Outputs of more than $3 bytes stay where they
--- are: most are never read by a tick, and a batch of them would fill the memory.
+-- The inbox of attempts: reported and not yet judged, of each run the oldest $4. Drained by «not yet applied», never by «id above the last». Outputs of more than
+-- $3 bytes stay where they are, and those of inline children in any case: most are never read by a tick, and a batch of them would fill the memory.
 select a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.outcome, a.report_time, a.start_time,
-       case when a.output_size > $3::int then null else a.output::text end as output, coalesce(a.output_size > $3::int, false) as output_left,
-       a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms
+       case when a.kind = 'item' or a.output_size > $3::int then null else a.output::text end as output,
+       a.kind = 'item' or coalesce(a.output_size > $3::int, false) as output_left,
+       a.output_size, a.output_hash, a.error_code, a.error_message, a.non_retryable, a.retry_after_ms, a.item_state::text
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 cross join lateral (
     select * from eec_workflow_step_attempt r
-    where r.tenant_id = c.tenant_id and r.run_id = c.run_id and r.status = 'open' and r.report_time is not null offset 0
+    where r.tenant_id = c.tenant_id and r.run_id = c.run_id and r.status = 'open' and r.report_time is not null
+    order by r.report_time limit $4::int offset 0
 ) a
 order by a.report_time, a.step_ref, a.item_index, a.attempt;
 
--- name: load_timers
-select t.tenant_id, t.run_id::text, t.kind, t.step_ref, t.item_index, t.due_time
+-- name: load_children
+-- What became of child runs and no tick has applied (F5), of each run the oldest $3.
+select c.run_id::text, k.step_ref, k.attempt, k.item_index, k.child_run_id::text, k.end_time, k.status, k.checkpoint_status, k.error_code, k.error_message
 from unnest($1::text[], $2::uuid[]) as c(tenant_id, run_id)
 cross join lateral (
-    select * from eec_workflow_timer d where d.tenant_id = c.tenant_id and d.run_id = c.run_id and d.due_time <= $3 offset 0
+    select * from eec_workflow_child n
+    where n.tenant_id = c.tenant_id and n.parent_run_id = c.run_id and n.end_time is not null and n.applied_time is null and n.sync and not n.detached
+    order by n.end_time limit $3::int offset 0
+) k
+order by k.end_time, k.child_run_id;
+
+-- name: load_timers
+select t.tenant_id, t.run_id::text, t.kind, t.step_ref, t.item_index, t.due_time
+from unnest($1::text[], $2::uuid[], $3::timestamptz[]) as c(tenant_id, run_id, until)
+cross join lateral (
+    select * from eec_workflow_timer d where d.tenant_id = c.tenant_id and d.run_id = c.run_id and d.due_time <= c.until offset 0
 ) t
 order by t.due_time, t.kind, t.step_ref;
 

@@ -16,9 +16,11 @@ from msgspec.structs import replace
 from ductord.coordinator import digests, histories, outside, starts
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Compiled, Known, compile_manifest
 from ductord.coordinator.facts import (
+    SHOWN,
     Facts,
     Keys,
     keys_of,
+    load_children,
     load_controls,
     load_lates,
     load_reports,
@@ -40,12 +42,18 @@ _RARE = {
     "signalled": outside.load_signals,
     "received": outside.load_receipts,
     "placed": digests.load_places,
+    "childed": load_children,
 }
 """What few runs have, by the column that says of a run whether it does. Each answers the time of the newest, if there is one."""
+_REPORTS = 10_000
+_REPORTS_LEAST = 100
+"""How many reports the runs of one tick are shown together, about, and each of them at least."""
 
 
-async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record]) -> Batch:
-    """The inboxes of the claimed runs (rows of tenant_id, run_id, now)."""
+async def load(
+    connection: asyncpg.Connection, cache: Cache, claimed: list[asyncpg.Record], *, whole: bool = False
+) -> Batch:
+    """The inboxes of the claimed runs (rows of tenant_id, run_id, now). `whole`: with all reports, however many."""
     keys: Keys = [row["tenant_id"] for row in claimed], [row["run_id"] for row in claimed]
     cached = [cache.runs.get(run_id) for run_id in keys[1]]
     rows = await connection.fetch(
@@ -55,7 +63,8 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
         [known is not None for known in cached],
         LARGE_BYTES,
     )
-    facts, now = await _facts(connection, keys, rows, claimed[0]["now"])
+    most = None if whole else max(_REPORTS_LEAST, min(SHOWN, _REPORTS // len(claimed)))
+    facts, now = await _facts(connection, keys, rows, claimed[0]["now"], most)
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
@@ -68,11 +77,12 @@ async def load(connection: asyncpg.Connection, cache: Cache, claimed: list[async
 
 
 async def _facts(
-    connection: asyncpg.Connection, keys: Keys, rows: Sequence[asyncpg.Record], now: datetime
+    connection: asyncpg.Connection, keys: Keys, rows: Sequence[asyncpg.Record], now: datetime, most: int | None
 ) -> tuple[dict[str, Facts], datetime]:
-    """The facts of all runs, by run id, and the time of the tick: `now`, or that of the newest fact, which may have come in since. `rows`: of the runs."""
+    """The facts of all runs, by run id, and the time of the tick: `now`, or that of the newest fact, which may have come in since. `rows`: of the runs;
+    `most`: how many reports of each are shown."""
     facts: dict[str, Facts] = defaultdict(Facts)
-    newest = [now, *await load_reports(connection, keys, facts)]
+    newest = [now, *await load_reports(connection, keys, facts, most)]
     for which, add in _RARE.items():
         if having := [row for row in rows if row[which]]:
             newest += await add(connection, keys_of(having), facts)
@@ -140,6 +150,7 @@ def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, f
                 signals=tuple(facts.signals),
                 receipts=tuple(facts.receipts),
                 digests=tuple(facts.digests),
+                children=tuple(facts.children),
             )
             return Loaded(
                 known=known,
@@ -148,6 +159,7 @@ def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, f
                 quarantined=quarantined,
                 more=facts.more,
                 crowded=facts.crowded,
+                beyond=facts.shown_until is not None,
             )
     return Loaded(known=known, inbox=Inbox(start=known.start), quarantined=quarantined, error=error)
 

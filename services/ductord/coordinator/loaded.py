@@ -10,7 +10,8 @@ from ductord.model.inbox import Inbox
 
 class Loaded(msgspec.Struct, kw_only=True):
     """One claimed run: everything that `decide` takes. `error` is set instead where the stored state cannot be read. `looked`: the inbox says which attempts
-    have been taken (`started`). `more`: it has more controls than this tick is shown; `crowded`: it has received more events than that."""
+    have been taken (`started`). `more`: it has more controls than this tick is shown; `crowded`: it has received more events than that; `beyond`: it may have
+    more reports or ended children than that."""
 
     known: Known
     compiled: Compiled | None = None
@@ -19,6 +20,7 @@ class Loaded(msgspec.Struct, kw_only=True):
     looked: bool = False
     more: bool = False
     crowded: bool = False
+    beyond: bool = False
     error: Exception | None = None
 
 

@@ -1,4 +1,4 @@
--- The coordinator's statements. Lock order, everywhere: wake-ups, keys of events and of digests, attempts, waits, runs by id, timers, records. Every hot statement takes arrays.
+-- The coordinator's statements. Lock order, everywhere: wake-ups, keys of events and of digests, attempts, waits, runs by id, children, timers, records. Every hot statement takes arrays.
 -- `cross join lateral (… offset 0)` fences a probe per array element: left free, the planner believes a small partial index to be empty and walks the array
 -- once per row of it (measured: 60 ms instead of 2 for 500 runs).
 
@@ -49,9 +49,20 @@ served as (
 )
 select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
 
+-- name: claim_alone
+-- One run that has a tick to itself: its wake-ups are served with it, those in the future too, which were there in case that nobody came to it.
+with locked as materialized (
+    select tenant_id, run_id from unnest($1::text[], $2::uuid[]) as g(tenant_id, run_id)
+    where pg_try_advisory_xact_lock(eec_run_lock_key(run_id))
+),
+served as (
+    delete from eec_workflow_wakeup w using locked l where w.tenant_id = l.tenant_id and w.run_id = l.run_id
+)
+select tenant_id, run_id::text, eec_now() as now from locked;
+
 -- name: load_runs
 -- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again, nor are payloads of
--- more than $5 bytes sent along. `controlled`, `late`, `signalled`, `received` and `placed` say whether there is anything of that kind at all: probes of tiny
+-- more than $5 bytes sent along. `controlled`, `late`, `signalled`, `received`, `placed` and `childed` say whether there is anything of that kind at all: probes of tiny
 -- indexes, so that the common tick needs no statement more.
 select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
        s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.actor, s.continued_from_run_id::text,
@@ -70,7 +81,7 @@ select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s
        case when r.record_version = c.known then null else r.edge_states end as edge_states,
        case when r.record_version = c.known then null else r.run_state::text end as run_state,
        q.ticks as quarantine_ticks, i.found is not null as controlled, l.found is not null as late, g.found is not null as signalled,
-       e.found is not null as received, d.found is not null as placed
+       e.found is not null as received, d.found is not null as placed, k.found is not null as childed
 from unnest($1::text[], $2::uuid[], $3::int[], $4::bool[]) as c(tenant_id, run_id, known, start_known)
 join eec_workflow_run_start s on s.tenant_id = c.tenant_id and s.run_id = c.run_id
 left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
@@ -93,6 +104,10 @@ left join lateral (
     select true as found from eec_workflow_digest_arrival a
     where a.tenant_id = c.tenant_id and a.run_id = c.run_id and a.told_time is null and a.leave_time is null limit 1
 ) d on true
+left join lateral (
+    select true as found from eec_workflow_child n
+    where n.tenant_id = c.tenant_id and n.parent_run_id = c.run_id and n.end_time is not null and n.applied_time is null and n.sync and not n.detached limit 1
+) k on true
 order by s.run_id;
 
 -- name: load_large

@@ -4,36 +4,46 @@
 commit (found by bisecting the batch), is quarantined alone (ruling C9): the others go on.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import asyncpg
+import msgspec
 import orjson
 from msgspec.structs import replace
 
+from ductord.coordinator.attempts import lock_all
 from ductord.coordinator.cache import LARGE_BYTES, Cache
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load, look
 from ductord.coordinator.loaded import Batch, Loaded
+from ductord.coordinator.needs import load_needs
 from ductord.coordinator.outputs import load_outputs, load_sources
 from ductord.coordinator.outside import load_payloads
 from ductord.coordinator.starts import SQL
 from ductord.coordinator.telling import Told, tell
+from ductord.coordinator.turns import Turns
 from ductord.db.outage import passes
 from ductord.engine.decide import decide
+from ductord.engine.expressions import programs_for
 from ductord.engine.limits import Limits
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import RecordOutput
 from ductord.model.inbox import SourceKey
 from ductord.model.jsonvalue import storable_text
+from ductord.model.needs import APART
 from ductord.rpc import tracing
 
 log = logging.getLogger("ductor.coordinator")
 
 _POSTPONE_MS = 1000
 """How long a run of a newer format is left to a coordinator that understands it before it is offered again."""
+_ALONE_MS = 10_000
+"""When a run that is to have a tick to itself is offered again, should nobody have come to it."""
 
 _DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 """Words of the database that one run's data causes, however often it is tried again."""
@@ -41,14 +51,40 @@ _DATA_ERRORS = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, as
 Runs = Sequence[tuple[str, str]]
 
 
-class Ticked:
-    """What a tick did, for metrics and the loop's pace. `told`: what it decided about controls and compensation."""
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are ticked that need more than a place in a batch. `apart`: in a thread, since the decision evaluates much: neither the loop nor other runs wait
+    for it. `firm`: their attempts are locked first and all their reports shown, since a decision about thousands of attempts at once would else be overtaken
+    by one report for ever."""
 
-    __slots__ = ("claimed", "conflicts", "ended", "foreign", "quarantined", "tasks", "told", "transitions")
+    apart: bool = False
+    firm: bool = False
+
+
+_COMMON: Final = Way()
+
+
+class Ticked:
+    """What a tick did, for metrics and the loop's pace. `told`: what it decided about controls and compensation. `alone`: runs that need a tick to
+    themselves, and how."""
+
+    __slots__ = (
+        "alone",
+        "children",
+        "claimed",
+        "conflicts",
+        "ended",
+        "foreign",
+        "quarantined",
+        "tasks",
+        "told",
+        "transitions",
+    )
 
     def __init__(self) -> None:
         self.claimed = self.transitions = self.tasks = self.ended = self.conflicts = self.quarantined = self.foreign = 0
+        self.children = 0
         self.told = Told()
+        self.alone: list[tuple[tuple[str, str], Way]] = []
 
     def add(self, other: "Ticked") -> None:
         """Sum up the halves of a bisected batch."""
@@ -56,8 +92,20 @@ class Ticked:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+async def tick_alone(
+    connection: asyncpg.Connection, cache: Cache, limits: Limits, run: tuple[str, str], way: Way
+) -> Ticked:
+    """A tick of one run that an earlier one has named in `Ticked.alone`. Raises as `tick`."""
+    return await tick(connection, cache, limits, 1, [run], way)
+
+
 async def tick(
-    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch_size: int, given: Runs | None = None
+    connection: asyncpg.Connection,
+    cache: Cache,
+    limits: Limits,
+    batch_size: int,
+    given: Runs | None = None,
+    way: Way = _COMMON,
 ) -> Ticked:
     """One group tick over at most `batch_size` due runs, or over the `given` ones. Raises database errors that concern everybody."""
     ticked = Ticked()
@@ -65,11 +113,13 @@ async def tick(
     committed: list[Decided] = []
     try:
         async with connection.transaction():
-            claimed = await _claim(connection, batch_size, given)
+            claimed = await _claim(connection, batch_size, given, way)
             if claimed:
                 ticked.claimed = len(claimed)
-                batch = await load(connection, cache, claimed)
-                committed = await _decide_and_commit(connection, cache, limits, batch, ticked)
+                if way.firm:
+                    await lock_all(connection, claimed)
+                batch = await load(connection, cache, claimed, whole=way.firm)
+                committed = await _decide_and_commit(connection, cache, limits, batch, ticked, way)
     except Exception as error:
         _forget(cache, claimed)
         if _everybodys(error):
@@ -88,36 +138,41 @@ def _everybodys(error: Exception) -> bool:
     return passes(error) or (isinstance(error, asyncpg.PostgresError) and not isinstance(error, _DATA_ERRORS))
 
 
-async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | None) -> list[asyncpg.Record]:
+async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | None, way: Way) -> list[asyncpg.Record]:
     rows: list[asyncpg.Record]
     if given is None:
         rows = await connection.fetch(SQL["claim_runs"], batch_size)
     else:
-        rows = await connection.fetch(SQL["claim_given"], [tenant for tenant, _ in given], [run for _, run in given])
+        statement = SQL["claim_given" if way is _COMMON else "claim_alone"]
+        rows = await connection.fetch(statement, [tenant for tenant, _ in given], [run for _, run in given])
     return rows
 
 
 async def _decide_and_commit(
-    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked
+    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked, way: Way
 ) -> list[Decided]:
     """Decide for every run and write what was decided; the decisions that were written, once the caller's transaction commits."""
     begin_ns = time.time_ns()
     decided: list[Decided] = []
     failed: list[tuple[Loaded, Exception]] = []
     left: list[Loaded] = []
-    turns = cache.turns
+    dear: list[Loaded] = []
+    turns = cache.turns if way is _COMMON else Turns()  # several ticks may be in progress, but only one is a batch
     waiting = [batch.runs[place] for place in turns.begin([loaded.known.start.tenant_id for loaded in batch.runs])]
     while waiting:
         missing: list[tuple[Loaded, Missing]] = []
         blind: list[Loaded] = []
         for loaded in waiting:
-            if turns.over:
+            if turns.over and way is _COMMON:
                 left.append(loaded)
                 continue
-            answer = _decide(loaded, limits, batch)
+            answer = _decide(loaded, limits, batch) if way is _COMMON else await _decide_apart(loaded, limits, batch)
             turns.decided(loaded.known.start.tenant_id, answer)
             if isinstance(answer, Missing):
-                missing.append((loaded, answer))
+                if APART in answer.needs and way is _COMMON:
+                    dear.append(loaded)
+                else:
+                    missing.append((loaded, answer))
             elif isinstance(answer, Exception):
                 failed.append((loaded, answer))
             elif (entry := Decided(loaded=loaded, decision=answer)).unheard and not loaded.looked:
@@ -125,10 +180,10 @@ async def _decide_and_commit(
             else:
                 entry.traceparent = _traced(loaded, answer, begin_ns)
                 decided.append(entry)
-        if missing:
-            await _load_missing(connection, missing)
+        beyond = await _load_missing(connection, missing) if missing else set()
+        left += [loaded for loaded, _ in missing if loaded.known.start.run_id in beyond]
         await look(connection, blind)
-        waiting = [loaded for loaded, _ in missing] + blind
+        waiting = [loaded for loaded, _ in missing if loaded.known.start.run_id not in beyond] + blind
     lost = await commit(connection, decided, batch.now)
     for entry in decided:
         known = entry.loaded.known
@@ -144,6 +199,7 @@ async def _decide_and_commit(
         cache.keep(known)
         ticked.transitions += bool(entry.decision.events)
         ticked.tasks += entry.tasks
+        ticked.children += entry.born
         ticked.ended += entry.ended
     ticked.conflicts += len(lost)
     ticked.foreign += len(batch.foreign)
@@ -153,7 +209,18 @@ async def _decide_and_commit(
         start = loaded.known.start
         cache.forget(start.run_id)
         again.append((start.tenant_id, start.run_id, 0))
-    again += [(*entry.key, 0) for entry in decided if entry.key[1] in lost or entry.unfinished]
+    overtaken = {entry.key for entry in decided if entry.key[1] in lost and entry.sweeping}
+    for loaded in dear:
+        cache.forget(loaded.known.start.run_id)
+        key = loaded.known.start.tenant_id, loaded.known.start.run_id
+        ticked.alone.append((key, Way(apart=True)))
+    ticked.alone += [(key, Way(apart=True, firm=True)) for key in overtaken]
+    again += [(*key, _ALONE_MS) for key, _ in ticked.alone]
+    again += [
+        (*entry.key, 0)
+        for entry in decided
+        if (entry.key[1] in lost or entry.unfinished) and entry.key not in overtaken
+    ]
     await _wake(connection, again)
     if failed:
         ticked.quarantined += len(failed)
@@ -172,6 +239,15 @@ def _decide(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing 
         return error
 
 
+async def _decide_apart(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing | Exception:
+    """The same in a thread, with programs of its own."""
+    loaded.inbox = replace(loaded.inbox, given={**loaded.inbox.given, APART: True})
+    if loaded.compiled is not None:
+        programs = programs_for(loaded.compiled.manifest)
+        loaded.compiled = replace(loaded.compiled, programs=programs)
+    return await asyncio.to_thread(_decide, loaded, limits, batch)
+
+
 def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
     """The run's share of the group tick as a span under its trigger's; the context for the tasks that it queues."""
     start = loaded.known.start
@@ -186,15 +262,18 @@ def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
     return tracing.record_span("tick", traceparent=start.traceparent, start_ns=begin_ns, attributes={**attributes})
 
 
-async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> None:
+async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> set[str]:
+    """Give runs what their decisions turned out to need; the ids of those for which there is no room in this tick."""
     outputs = [(x, ref) for x, needs in missing for ref in needs.steps if ref not in x.inbox.outputs]
     sources = [(x, key) for x, needs in missing for key in needs.sources if key not in x.inbox.source_outputs]
     letters = [(x, names) for x, needs in missing if (names := needs.payloads - x.inbox.payloads.keys())]
-    if not outputs and not sources and not letters:
+    wanted = [(x, need) for x, needs in missing for need in needs.needs if need not in x.inbox.given]
+    if not outputs and not sources and not letters and not wanted:
         raise ValueError("decide asks for what it was given")
     values = await load_outputs(connection, outputs) if outputs else {}
     undone = await load_sources(connection, sources) if sources else {}
     payloads = await load_payloads(connection, letters) if letters else {}
+    given, beyond = await load_needs(connection, wanted) if wanted else ({}, set())
     added: dict[str, dict[str, object]] = {}
     for loaded, ref in outputs:
         run_id = loaded.known.start.run_id
@@ -209,7 +288,9 @@ async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Load
             outputs={**inbox.outputs, **added.get(run_id, {})},
             source_outputs={**inbox.source_outputs, **added_sources.get(run_id, {})},
             payloads={**inbox.payloads, **payloads.get(run_id, {})},
+            given={**inbox.given, **given.get(run_id, {})},
         )
+    return beyond
 
 
 async def _wake(connection: asyncpg.Connection, again: list[tuple[str, str, int]]) -> None:

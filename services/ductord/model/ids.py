@@ -21,3 +21,8 @@ def derived(*parts: str | int) -> str:
 def idempotency_key(run_id: str, step_ref: str, item_index: int, logical: int, kind: str = "step") -> str:
     """The key an attempt shows to the outside world (ruling A6): the same while the outcome of the logical attempt is unknown."""
     return derived("attempt", run_id, kind, step_ref, item_index, logical)
+
+
+def control_id(parent_run_id: str, step_ref: str, verb: str, key: str) -> str:
+    """The request id of a control that a run sends to its children: one decision sends it once, however often it is carried out (F5)."""
+    return derived("child", "control", parent_run_id, step_ref, verb, key)
