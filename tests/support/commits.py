@@ -4,7 +4,7 @@ Holds the same promises as the real rows: a verdict closes an attempt for good, 
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import orjson
@@ -50,42 +50,23 @@ from ductord.model.enums import (
     OperationStatus,
     Outcome,
     SignalStatus,
-    TaskKind,
     TimerKind,
 )
-from ductord.model.fan_effects import (
-    AttachChildren,
-    CancelItems,
-    CloseChildren,
-    CloseItems,
-    ControlChildren,
-    DetachChildren,
-    FanEffect,
-    PassChildOn,
-    RecordItemFault,
-    RecordItems,
-    StartChildren,
-    TakeChildren,
-    TellCheckpoint,
-    TellParent,
-    TickAgain,
-)
-from ductord.model.fanout import PAGE
 from ductord.model.inbox import Receipt
 from ductord.model.manifest import Manifest
 from ductord.model.run import Inverse, Run, RunStart
 from tests.support.catalogue import Catalogue
 from tests.support.digests import Digests
-from tests.support.kinship import Kinship
+from tests.support.fan_commits import FanCommits
 from tests.support.outside import Outside
-from tests.support.tasks import Attempt, Tasks
-from tests.support.world import Transition, task_name
+from tests.support.tasks import Attempt
+from tests.support.world import task_name
 
 if TYPE_CHECKING:
     from tests.support.rows import Rows
 
 
-class Commits(Tasks):
+class Commits(FanCommits):
     """Everything stored of one run. `family`: the rows of all runs that may refer to each other, by id; this one's join them. `catalogue`: what child runs
     can run."""
 
@@ -97,19 +78,10 @@ class Commits(Tasks):
         family: "dict[str, Rows] | None" = None,
         catalogue: Catalogue | None = None,
     ) -> None:
-        super().__init__()
-        self.manifest = manifest
-        self.programs = programs
-        self.start = start
+        super().__init__(manifest, programs, start, family, catalogue)
         self.limits: Limits = LIMITS
-        self.family = {} if family is None else family
         self.digests: Digests = next((rows.digests for rows in self.family.values()), None) or Digests()
-        self.kinship: Kinship = next((rows.kinship for rows in self.family.values()), None) or Kinship(catalogue)
         self.family[start.run_id] = cast("Rows", self)
-        self.begin_time: datetime | None = None
-        """When it is to begin; None: at once."""
-        self.pages: dict[tuple[str, int], tuple[list[Any], ...]] = {}
-        """Frozen collections, by step and the number of the expansion."""
         self.controls: dict[str, Control] = {}
         self.settled: dict[str, SettleControl] = {}
         self.settle_times: dict[str, datetime] = {}
@@ -117,7 +89,6 @@ class Commits(Tasks):
         self.ledger: dict[int, Inverse] = {}
         self.audit: dict[str, RecordAudit] = {}
         self.run: Run | None = None
-        self.history: list[Transition] = []
         self.timers: dict[tuple[TimerKind, str], datetime] = {}
         self.checkpoints: dict[str, tuple[CheckpointStatus, dict[str, int]]] = {}
         self.result: RecordResult | None = None
@@ -200,52 +171,8 @@ class Commits(Tasks):
             case _:
                 self._store_fans(effect, now)
 
-    def _store_fans(self, effect: FanEffect, now: datetime) -> None:
-        run_id, rows = self.start.run_id, cast("Rows", self)
-        match effect:
-            case RecordItems():
-                key = (effect.step_ref, effect.attempt)
-                assert key not in self.pages, f"{key} is expanded twice"
-                self.pages[key] = tuple(orjson.loads(page) for page in effect.pages)
-                assert all(len(page) == PAGE for page in self.pages[key][:-1])
-            case CancelItems():
-                for row in self._open_items(effect.step_ref):
-                    self._ask(row, now)
-            case CloseItems():
-                for row in self._open_items(effect.step_ref):
-                    assert row.outcome is None, f"{row.name}#{row.task.attempt} was reported on, and not judged"
-                    row.status = effect.status
-            case RecordItemFault():
-                self._record_item_fault(effect, now)
-            case StartChildren():
-                self.kinship.start(rows, effect, now)
-            case AttachChildren():
-                self.kinship.attach(rows, effect, now)
-            case TakeChildren():
-                self.kinship.take(run_id, effect, now)
-            case ControlChildren():
-                self.kinship.control(rows, effect, now)
-            case DetachChildren():
-                self.kinship.detach(run_id, effect.step_ref)
-            case CloseChildren():
-                self.kinship.close(rows, effect, now)
-            case TellParent():
-                self.kinship.tell_end(run_id, effect, now)
-            case TellCheckpoint():
-                self.kinship.tell_checkpoint(run_id, effect, now)
-            case PassChildOn():
-                self.kinship.pass_on(run_id, effect.run_id)
-            case TickAgain():
-                pass
-            case _:
-                assert_never(effect)
-
     def _attempt(self, of: CloseAttempt | RequestCancel | CloseLate) -> Attempt:
         return self.attempts[task_name(of.step_ref, of.kind, of.item_index), of.attempt]
-
-    def _open_items(self, step_ref: str) -> list[Attempt]:
-        rows = (row for row in self.attempts.values() if row.status is AttemptStatus.OPEN)
-        return [row for row in rows if (row.task.step_ref, row.task.kind) == (step_ref, TaskKind.ITEM)]
 
     def _queue(self, effect: QueueTask) -> None:
         name = task_name(effect.step_ref, effect.kind, effect.item_index)
@@ -259,31 +186,6 @@ class Commits(Tasks):
             input=before.input if before else orjson.loads(effect.input_json),
             previous_details=(before.details or before.previous_details) if before else None,
         )
-
-    def _ask(self, row: Attempt, now: datetime) -> None:
-        row.asked = True
-        if row.waiting and not row.lease:
-            # Nobody works on it: there is nothing to wait for.
-            row.outcome, row.report_time = Outcome.REVOKED, now
-
-    def _record_item_fault(self, effect: RecordItemFault, now: datetime) -> None:
-        """Of a child that never came to an attempt there is a row from now on that has failed."""
-        name = task_name(effect.step_ref, TaskKind.ITEM, effect.item_index)
-        row = self.attempts.get((name, effect.attempt))
-        if row is None:
-            task = QueueTask(
-                step_ref=effect.step_ref,
-                attempt=effect.attempt,
-                kind=TaskKind.ITEM,
-                item_index=effect.item_index,
-                idempotency_key="",
-                action="",
-                queue="",
-                due_time=now,
-            )
-            row = Attempt(task=task, due_time=now, input=None, outcome=Outcome.FAILED, report_time=now)
-            self.attempts[name, effect.attempt] = row
-        row.status, row.fault = AttemptStatus.FAILED, effect.fault
 
     def _move(self, effect: MoveSignals) -> None:
         successor = self.family.get(effect.run_id)
@@ -359,52 +261,4 @@ class Commits(Tasks):
                 has_output=True,
                 late=None,
             )
-
-
-def commit_order(effect: Effect) -> int:
-    """The order in which the commit's statements run: adopting, listening, closing, asking, releasing, holding, queueing, clearing, setting, telling."""
-    order = (
-        AdoptHistory,
-        TakeReceipts,
-        CloseWait,
-        OpenWait,
-        TakeDigest,
-        LeaveDigest,
-        CloseDigest,
-        FlushDigest,
-        JoinDigest,
-        CloseAttempt,
-        CloseLate,
-        CloseItems,
-        RequestCancel,
-        CancelItems,
-        ReleaseTasks,
-        HoldTasks,
-        QueueTask,
-        RecordItems,
-        RecordItemFault,
-        RecordOutput,
-        ClearTimers,
-        SetTimer,
-        ClearCheckpoint,
-        RecordCheckpoint,
-        RecordResult,
-        RecordInverse,
-        StartRun,
-        TakeChildren,
-        DetachChildren,
-        StartChildren,
-        AttachChildren,
-        ControlChildren,
-        CloseChildren,
-        TellCheckpoint,
-        PassChildOn,
-        TellParent,
-        TickAgain,
-        SettleControl,
-        ForwardControl,
-        SettleSignal,
-        MoveSignals,
-        RecordAudit,
-    )
-    return order.index(type(effect))
+        self._adopt_children(source, effect)

@@ -6,7 +6,7 @@ and shown until it is taken.
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
@@ -24,7 +24,7 @@ from ductord.model.fan_effects import (
 )
 from ductord.model.fanout import ClosePolicy
 from ductord.model.fault import Fault
-from ductord.model.ids import derived
+from ductord.model.ids import control_id
 from ductord.model.inbox import ChildFact
 from ductord.model.run import RunStart
 from tests.support.catalogue import Catalogue
@@ -93,11 +93,11 @@ class Kinship:
             if row.end_time is not None
         )
 
-    def latest(self, run_id: str, step_ref: str | None = None) -> list[ChildRow]:
-        """The children of a run's nodes (of one), of the latest attempt per index, by step and index."""
-        rows = [row for row in self.rows if row.parent_run_id == run_id and step_ref in (None, row.step_ref)]
-        by_place = {(row.step_ref, row.item_index): row for row in sorted(rows, key=lambda row: row.attempt)}
-        return [row for _, row in sorted(by_place.items())]
+    def latest(self, run_id: str, step_ref: str, top: int = 2**31 - 1) -> list[ChildRow]:
+        """The children of a node, of the latest attempt (up to `top`) per index, in order of index."""
+        rows = [r for r in self.rows if (r.parent_run_id, r.step_ref) == (run_id, step_ref) and r.attempt <= top]
+        by_index = {row.item_index: row for row in sorted(rows, key=lambda row: row.attempt)}
+        return [row for _, row in sorted(by_index.items())]
 
     def of(self, run_id: str) -> list[ChildRow]:
         """All children of a run, once each: as those of the latest attempt whose they are; by step, attempt and index."""
@@ -158,32 +158,59 @@ class Kinship:
             )
 
     def attach(self, parent: "Rows", effect: AttachChildren, now: datetime) -> None:
-        """Runs that there are become children of the node's present attempt."""
+        """Runs that there are become children of the node's present attempt. What the parent knew of an open one by an older attempt is put away. One that is
+        not to be redriven is followed to where it goes on, and of its end the parent is told at once."""
         parent_id = parent.start.run_id
         for index, run_id in effect.children:
-            before = next(
-                row for row in reversed(self.rows) if row.run_id == run_id and row.step_ref == effect.step_ref
-            )
+            older = [
+                row
+                for row in self.rows
+                if (row.run_id, row.step_ref, row.item_index) == (run_id, effect.step_ref, index)
+            ]
+            source = [row for row in older if row.parent_run_id == (effect.from_run_id or parent_id)]
+            for row in older:
+                if row.parent_run_id == parent_id and row.status is None:
+                    row.detached = True
             row = ChildRow(
                 parent_run_id=parent_id,
                 step_ref=effect.step_ref,
                 item_index=index,
                 attempt=effect.attempt,
-                first_run_id=before.first_run_id,
+                first_run_id=source[-1].first_run_id if source else run_id,
                 run_id=run_id,
                 checkpoint=effect.checkpoint,
                 close_policy=effect.close_policy,
             )
             self._add(row)
-            child = parent.family[run_id]
-            run = child.run
             if effect.redrive:
-                request_id = derived("child-redrive", parent_id, effect.request_id, run_id)
-                self._send(parent, child, Verb.REDRIVE, request_id, "", now)
-            elif run is not None and run.status.terminal:
-                row.end_time, row.status, row.fault = now, run.status, run.fault
-            if effect.checkpoint in child.checkpoints and row.end_time is None:
-                row.end_time, row.checkpoint_status = now, child.checkpoints[effect.checkpoint][0]
+                request_id = control_id(parent_id, effect.step_ref, Verb.REDRIVE, effect.request_id)
+                reason = "its parent run is redriven"
+                self._send(parent, row, Verb.REDRIVE, request_id, reason, now)
+            else:
+                self._look(parent, row, now)
+
+    def _look(self, parent: "Rows", row: ChildRow, now: datetime) -> None:
+        """What has become of a child in the meantime."""
+        child = parent.family[row.run_id]
+        while child.run is not None and child.run.continued_to_run_id:
+            row.run_id = child.run.continued_to_run_id
+            child = parent.family[row.run_id]
+        if child.run is not None and child.run.status.terminal:
+            row.end_time, row.status, row.fault = now, child.run.status, child.run.fault
+        if row.checkpoint in child.checkpoints:
+            row.end_time, row.checkpoint_status = now, child.checkpoints[row.checkpoint][0]
+
+    def adopt(self, run_id: str, source_run_id: str, tops: dict[str, int]) -> None:
+        """What a reset run keeps of finished fan-outs: how children of these steps had ended, up to this attempt of the node (C5)."""
+        kept = [
+            row
+            for row in self.rows
+            if row.parent_run_id == source_run_id
+            and row.status is not None
+            and row.attempt <= tops.get(row.step_ref, -1)
+        ]
+        for row in kept:
+            self._add(msgspec.structs.replace(row, parent_run_id=run_id))
 
     def _add(self, row: ChildRow) -> None:
         place = (row.parent_run_id, row.step_ref, row.item_index, row.attempt)
@@ -199,29 +226,32 @@ class Kinship:
 
     def control(self, parent: "Rows", effect: ControlChildren, now: datetime) -> None:
         """Send a control to the open children of a node."""
-        for row in self._open(parent.start.run_id, effect.step_ref):
-            request_id = derived(effect.key, row.first_run_id)
-            self._send(parent, parent.family[row.run_id], effect.verb, request_id, effect.reason, now)
+        run_id = parent.start.run_id
+        request_id = control_id(run_id, effect.step_ref, effect.verb, effect.key)
+        for row in self._open(run_id, effect.step_ref):
+            self._send(parent, row, effect.verb, request_id, effect.reason, now)
 
     def detach(self, run_id: str, step_ref: str) -> None:
         """The open children of a node are let go."""
-        for row in self._open(run_id, step_ref):
+        for row in list(self._open(run_id, step_ref)):
             row.detached = True
 
-    def close(self, parent: "Rows", effect: CloseChildren, now: datetime) -> None:
-        """The run has ended: its open children get what their policy says, or go on as the successor's (F5, C6)."""
+    def close(self, parent: "Rows", effect: CloseChildren, seq: int, now: datetime) -> None:
+        """The run has ended in this transition: its open children get what their policy says, or are the successor's (F5, C6). Nobody waits for them any
+        more."""
         run_id = parent.start.run_id
         for row in list(self._open(run_id)):
-            if effect.continued_to_run_id and (not row.sync or row.applied_time is not None):
-                row.parent_run_id = effect.continued_to_run_id
-                continue
             verb = _CLOSING[row.close_policy]
-            if verb is None or (effect.status is RunStatus.TIMED_OUT and verb is Verb.CANCEL):
-                continue
-            request_id = derived("child-close", run_id, parent.run.seq + 1 if parent.run else 1, row.first_run_id)
-            self._send(parent, parent.family[row.run_id], verb, request_id, "", now)
+            if effect.continued_to_run_id and (not row.sync or row.end_time is not None):
+                self._add(msgspec.structs.replace(row, parent_run_id=effect.continued_to_run_id, sync=False, **_UNTOLD))
+                row.detached = True
+            elif verb is not None and not (effect.status is RunStatus.TIMED_OUT and verb is Verb.CANCEL):
+                reason = f"its parent run ended: {effect.status}"
+                self._send(parent, row, verb, control_id(run_id, "", verb, f"close:{seq}"), reason, now)
+            if row.end_time is None:
+                row.sync = False
 
-    def _send(self, parent: "Rows", child: "Rows", verb: Verb, request_id: str, reason: str, now: datetime) -> None:
+    def _send(self, parent: "Rows", row: ChildRow, verb: Verb, request_id: str, reason: str, now: datetime) -> None:
         """A control of a child, as an operator would send it: once per request id."""
         control = Control(
             request_id=request_id,
@@ -230,7 +260,7 @@ class Kinship:
             actor=f"run:{parent.start.run_id}",
             reason=reason,
         )
-        child.controls.setdefault(request_id, control)
+        parent.family[row.run_id].controls.setdefault(request_id, control)
 
     # What a child's commit tells
 
@@ -254,6 +284,7 @@ class Kinship:
                 row.run_id = successor
 
 
+_UNTOLD: dict[str, Any] = {"end_time": None, "applied_time": None, "checkpoint_status": None}
 _CLOSING = {
     ClosePolicy.REQUEST_CANCEL: Verb.CANCEL,
     ClosePolicy.TERMINATE: Verb.TERMINATE,

@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import orjson
 
+from ductord.engine import faults
 from ductord.engine.controls.redriving import refusal
 from ductord.model.control import Control
 from ductord.model.enums import AttemptStatus, Outcome, RunStatus, TaskKind, Verb
 from ductord.model.fan import Gathered, GatheredChild, Item, ItemRow, Kin
 from ductord.model.fault import Fault
+from ductord.model.inbox import Origin
 from ductord.model.needs import Apart, GatheredNeed, ItemsNeed, KinNeed, Need, PageNeed, WorkflowNeed
 from tests.support.tasks import Attempt
 
@@ -17,28 +19,24 @@ if TYPE_CHECKING:
 
 
 def given(rows: "Rows", need: Need) -> Any:
-    """The value of a need of this run."""
+    """The value of a need of this run. Before its first tick is committed a reset run has no rows of its own: what it keeps is its source's (C5)."""
+    home, origin = rows, rows._origin() if rows.run is None else None
+    if origin is not None:
+        home = rows.family[rows.start.reset_from_run_id]
     match need:
         case WorkflowNeed():
             return rows.kinship.catalogue.workflow(need.family_slug, need.version)
         case PageNeed():
-            return rows.pages[need.step_ref, need.attempt][need.number]
+            return home.pages[need.step_ref, need.attempt][need.number]
         case ItemsNeed():
-            latest = _items(rows, need.step_ref, need.expected)
+            latest = _items(home, need.step_ref, need.expected, _top(home, need, origin))
             return tuple(_item_row(row) for row in latest if row.status is not AttemptStatus.SUCCEEDED)
         case KinNeed():
-            return tuple(
-                Kin(
-                    item_index=row.item_index,
-                    run_id=row.run_id,
-                    status=status_of(child),
-                    redrivable=refusal(child.run, _redrive(child)) is None,
-                )
-                for row in rows.kinship.latest(rows.start.run_id, need.step_ref)
-                if (child := rows.family[row.run_id])
-            )
+            return _kin(rows, need)
         case GatheredNeed():
-            children = list(_gathered_runs(rows, need) if need.runs else _gathered_items(rows, need))
+            top = _top(home, need, origin)
+            items = _gathered_items(home, need, top)
+            children = _with_runs(home, need, top, items) if need.runs else [child for _, child in items.values()]
             size = sum(size_of(child.output) for child in children if child.fault is None)
             return Gathered(size=size, children=tuple(children) if size <= need.max_bytes else ())
         case Apart():
@@ -59,9 +57,38 @@ def result_of(rows: "Rows") -> Any:
     return {ref: rows.attempts[ref, attempt].output for ref, attempt in rows.result.refs.items()}
 
 
-def _items(rows: "Rows", step_ref: str, expected: int) -> list[Attempt]:
+def _top(home: "Rows", need: ItemsNeed | GatheredNeed, origin: Origin | None) -> int:
+    """The highest attempt that counts: of a source what there was when its history was cut."""
+    if origin is None:
+        return 2**31 - 1
+    node = origin.run.nodes[next(i for i, step in enumerate(home.manifest.steps) if step.ref == need.step_ref)]
+    return node.attempt if isinstance(need, GatheredNeed) and need.runs else max(node.top, node.attempt)
+
+
+def _kin(rows: "Rows", need: KinNeed) -> tuple[Kin, ...]:
+    parent = rows.family[need.run_id or rows.start.run_id]
+    if parent is not rows and not status_of(parent).terminal:
+        return ()
+    return tuple(
+        Kin(
+            item_index=row.item_index,
+            run_id=row.run_id,
+            first_run_id=row.first_run_id,
+            status=status_of(child),
+            redrivable=refusal(child.run, _redrive(child)) is None,
+        )
+        for row in rows.kinship.latest(parent.start.run_id, need.step_ref)
+        if row.attempt >= need.since and (child := rows.family[row.run_id])
+    )
+
+
+def _items(rows: "Rows", step_ref: str, expected: int, top: int) -> list[Attempt]:
     """The latest attempt of every inline child that has one, in order of index: one that has succeeded is not tried again."""
-    of = [row for row in rows.attempts.values() if (row.task.step_ref, row.task.kind) == (step_ref, TaskKind.ITEM)]
+    of = [
+        row
+        for row in rows.attempts.values()
+        if (row.task.step_ref, row.task.kind) == (step_ref, TaskKind.ITEM) and row.task.attempt <= top
+    ]
     latest = {row.task.item_index: row for row in sorted(of, key=lambda row: row.task.attempt)}
     return [latest[index] for index in sorted(latest) if index < expected]
 
@@ -76,35 +103,41 @@ def _item_row(row: Attempt) -> ItemRow:
     )
 
 
-def _gathered_items(rows: "Rows", need: GatheredNeed) -> list[GatheredChild]:
-    told = []
-    for row in _items(rows, need.step_ref, need.expected):
-        if row.status is AttemptStatus.SUCCEEDED:
-            told.append(GatheredChild(item_index=row.task.item_index, output=row.output))
-        elif row.status is AttemptStatus.OPEN and row.outcome is Outcome.SUCCEEDED:
-            told.append(GatheredChild(item_index=row.task.item_index, output=row.output, open=True))
+def _gathered_items(rows: "Rows", need: GatheredNeed, top: int) -> dict[int, tuple[int, GatheredChild]]:
+    """By index, with the attempt's number; of one that is open only a success that nobody has judged, of one that was cancelled nothing."""
+    told: dict[int, tuple[int, GatheredChild]] = {}
+    for row in _items(rows, need.step_ref, need.expected, top):
+        index, number = row.task.item_index, row.task.attempt
+        unjudged = row.status is AttemptStatus.OPEN and row.outcome is Outcome.SUCCEEDED
+        if row.status is AttemptStatus.SUCCEEDED or unjudged:
+            told[index] = number, GatheredChild(item_index=index, output=row.output, open=unjudged)
         elif row.status not in (AttemptStatus.OPEN, AttemptStatus.CANCELLED):
-            assert row.fault is not None, f"{row.name}#{row.task.attempt} failed for no reason"
-            told.append(GatheredChild(item_index=row.task.item_index, fault=row.fault))
+            assert row.outcome is not None
+            fault = row.fault or faults.of_outcome(row.outcome) or Fault(code=row.status)
+            told[index] = number, GatheredChild(item_index=index, fault=fault)
     return told
 
 
-def _gathered_runs(rows: "Rows", need: GatheredNeed) -> list[GatheredChild]:
-    told = []
-    for row in rows.kinship.latest(rows.start.run_id, need.step_ref):
+def _with_runs(
+    rows: "Rows", need: GatheredNeed, top: int, failed: dict[int, tuple[int, GatheredChild]]
+) -> list[GatheredChild]:
+    """Child runs that have ended, and those that were to be runs and never were."""
+    told = dict(failed)
+    for row in rows.kinship.latest(rows.start.run_id, need.step_ref, top):
         if row.status is None or row.item_index >= need.expected:
             continue
+        if row.item_index in told and told[row.item_index][0] >= row.attempt:
+            continue
         completed = row.status is RunStatus.COMPLETED
-        told.append(
-            GatheredChild(
-                item_index=row.item_index,
-                output=result_of(rows.family[row.run_id]) if completed else None,
-                fault=None if completed else row.fault or Fault(code=f"child_{row.status}"),
-                run_id=row.run_id,
-                status=row.status,
-            )
+        child = GatheredChild(
+            item_index=row.item_index,
+            output=result_of(rows.family[row.run_id]) if completed else None,
+            fault=None if completed else faults.of_child(row.status, row.fault, row.run_id),
+            run_id=row.run_id,
+            status=row.status,
         )
-    return told
+        told[row.item_index] = row.attempt, child
+    return [child for _, (_, child) in sorted(told.items())]
 
 
 def _redrive(child: "Rows") -> Control:

@@ -18,7 +18,8 @@ from ductord.model.enums import (
 from ductord.model.inbox import Inbox, Origin, SourceKey, TimerDue
 from ductord.model.needs import Need
 from ductord.model.run import Run
-from tests.support.commits import Commits, commit_order
+from tests.support.commit_order import commit_order
+from tests.support.commits import Commits
 from tests.support.needs import given
 from tests.support.world import Transition, task_name
 
@@ -85,9 +86,9 @@ class Rows(Commits):
             sources |= {key: self.source_output(key) for key in wanted}
             payloads |= {key: self._payload(key) for key in letters}
             needs |= {need: given(self, need) for need in lacking}
+        seq = self._seq = decision.run.seq if decision.run is not None else 0
         for effect in sorted(decision.effects, key=commit_order):
             self._store(effect, now)
-        seq = decision.run.seq if decision.run is not None else 0
         settled = [s.request_id for s in signals if s.request_id in self.outside.settled]
         self.told_in.update((name, seq) for name in settled)
         self.told_at.update((name, now) for name in settled)
