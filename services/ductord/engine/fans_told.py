@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from ductord.engine import faults
 from ductord.engine.graph import graph_of
 from ductord.model import ids
 from ductord.model.effects import Effect, QueueTask
@@ -25,6 +26,7 @@ from ductord.model.fan_events import (
     ChildrenCancelled,
     ChildrenDropped,
     ChildrenSucceeded,
+    FanEvent,
     FanExpanded,
     FanResumed,
 )
@@ -134,7 +136,30 @@ class Fans:
             for index in indexes:
                 end = self._rows_of.get((event.step_ref, attempt, index))
                 if end is not None and end.time is not None and end.time <= line.at:
-                    yield _fact(end, end.time)
+                    yield self._fact(end, end.time, event, line)
+
+    def _fact(self, end: ChildLine, time: datetime, event: FanEvent, line: TransitionLine) -> ChildFact:
+        """The row may have gone on: a child that had reached what was waited for has ended since. What the node made of it says what it was then."""
+        status = end.status
+        if isinstance(event, ChildFailed):
+            status = event.status
+        elif end.checkpoint is not None:
+            made = next(
+                (e.output for e in line.events if isinstance(e, NodeEnded) and e.step_ref == end.step_ref), None
+            )
+            if made is not None:
+                output = self._attempts[end.step_ref, TaskKind.STEP, -1, made.attempt].output
+                status = end.status if output["status"] == end.status else None
+        return ChildFact(
+            step_ref=end.step_ref,
+            attempt=end.attempt,
+            item_index=end.item_index,
+            run_id=end.run_id,
+            time=time,
+            status=status,
+            checkpoint=end.checkpoint,
+            fault=end.fault,
+        )
 
     def give(self, need: Need, line: TransitionLine, run: Run | None) -> Any:
         """The value of a need, as it was in this transition. Raises `KeyError` for what the recording does not tell. `run`: before the transition."""
@@ -202,37 +227,43 @@ class Fans:
                     yield replace(_taken_up(index, end.run_id, end.first_run_id), status=RunStatus.COMPLETED)
 
     def _end(self, ref: str, index: int, at: datetime) -> ChildLine | None:
-        """What a child that succeeded came to: one that a redrive takes up has an end for every attempt of its node, and those that succeeded are left."""
+        """What a child came to by then, as the child of the latest attempt of its node that has it."""
         known = [end for end in self._ends_of.get((ref, index), ()) if end.time is not None and end.time <= at]
         return max(known, key=lambda end: end.attempt, default=None)
 
     def _gathered(self, need: GatheredNeed, line: TransitionLine) -> Gathered:
-        known = self._steps[need.step_ref].copy()
+        children = self._steps[need.step_ref].copy()
         for event in line.events:
             if getattr(event, "step_ref", "") == need.step_ref:
-                known.follow(event)
-        size = 0
-        children: list[GatheredChild] = []
-        for index, end in sorted(known.ended.items()):
-            if isinstance(end, ChildFailed):
-                status = end.status.value if end.status is not None else ""
-                children.append(GatheredChild(item_index=index, fault=end.fault, run_id=end.run_id, status=status))
-            elif end is not None:
-                bytes_, child = self._success(need, index, end, line.at)
-                size += bytes_
-                children.append(child)
-        return Gathered(size=size, children=tuple(children) if size <= need.max_bytes else ())
+                children.follow(event)
+        told = self._runs_told(need, children, line.at) if need.runs else self._items_told(need, children)
+        sizes = list(told)
+        size = sum(bytes_ for bytes_, _ in sizes)
+        return Gathered(size=size, children=tuple(child for _, child in sizes) if size <= need.max_bytes else ())
 
-    def _success(self, need: GatheredNeed, index: int, attempt: int, at: datetime) -> tuple[int, GatheredChild]:
-        if not need.runs:
-            row = self._attempts[need.step_ref, TaskKind.ITEM, index, attempt]
-            size = row.reference.size if row.reference is not None else 0
-            return size, GatheredChild(item_index=index, output=row.output)
-        end = self._end(need.step_ref, index, at)
-        if end is None:
-            raise KeyError(index)
-        status = end.status.value if end.status is not None else ""
-        return end.size, GatheredChild(item_index=index, output=end.output, run_id=end.run_id, status=status)
+    def _items_told(self, need: GatheredNeed, children: _Children) -> Iterator[tuple[int, GatheredChild]]:
+        for index, end in sorted(children.ended.items()):
+            if isinstance(end, ChildFailed):
+                yield 0, GatheredChild(item_index=index, fault=end.fault)
+            elif end is not None:
+                row = self._attempts[need.step_ref, TaskKind.ITEM, index, end]
+                size = row.reference.size if row.reference is not None else 0
+                yield size, GatheredChild(item_index=index, output=row.output)
+
+    def _runs_told(self, need: GatheredNeed, children: _Children, at: datetime) -> Iterator[tuple[int, GatheredChild]]:
+        """As the rows have it: also of children that were called off. One that was to be a run and never was one has failed without."""
+        for index in range(need.expected):
+            failed, end = children.ended.get(index), self._end(need.step_ref, index, at)
+            if isinstance(failed, ChildFailed) and not failed.run_id:
+                yield 0, GatheredChild(item_index=index, fault=failed.fault)
+            elif end is not None and end.status is not None:
+                fault = None
+                if end.status is not RunStatus.COMPLETED:
+                    fault = faults.of_child(end.status, end.fault, end.run_id)
+                child = GatheredChild(
+                    item_index=index, output=end.output, fault=fault, run_id=end.run_id, status=end.status.value
+                )
+                yield end.size, child
 
     def _workflow(self, need: WorkflowNeed, line: TransitionLine) -> Workflow:
         """The version that the children got, where the transition says so; else the one that there was then."""
@@ -272,16 +303,3 @@ def _indexes(ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 def _taken_up(index: int, run_id: str, first_run_id: str) -> Kin:
     return Kin(item_index=index, run_id=run_id, first_run_id=first_run_id, status=RunStatus.RUNNING)
-
-
-def _fact(end: ChildLine, time: datetime) -> ChildFact:
-    return ChildFact(
-        step_ref=end.step_ref,
-        attempt=end.attempt,
-        item_index=end.item_index,
-        run_id=end.run_id,
-        time=time,
-        status=end.status,
-        checkpoint=end.checkpoint,
-        fault=end.fault,
-    )

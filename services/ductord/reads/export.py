@@ -1,9 +1,9 @@
 """ExportRun: everything that the decisions about a run were taken from, as the lines of a `model.recording.Recording`, page by page.
 
-Lines come in a fixed order (the run, its transitions, attempts, controls, signals, received events, outputs of other runs), each section in the order of its
-key, and a token says which line was the last. What stands in a JSON column is passed on as it is: nothing is parsed, no digit is lost, and a run of a newer
-release can be exported too. Facts are read after the transitions that were decided from them, so a run that goes on meanwhile is recorded whole, up to some
-transition.
+Lines come in a fixed order (the run, its transitions, attempts, controls, signals, received events, child runs and what they ran, outputs of other runs), each
+section in the order of its key, and a token says which line was the last. What stands in a JSON column is passed on as it is: nothing is parsed, no digit is
+lost, and a run of a newer release can be exported too. Facts are read after the transitions that were decided from them, so a run that goes on meanwhile is
+recorded whole, up to some transition.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,13 +14,15 @@ import msgspec
 
 from ductord.db.queries import Queries
 from ductord.model.control import Control
-from ductord.model.enums import OperationStatus, Outcome, SignalVerb, TaskKind, Verb
+from ductord.model.enums import CheckpointStatus, OperationStatus, Outcome, RunStatus, SignalVerb, TaskKind, Verb
+from ductord.model.fan import Workflow
 from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import Receipt, Signal
 from ductord.model.jsonvalue import dumps, parse
 from ductord.model.recording import (
     FORMAT,
     AttemptLine,
+    ChildLine,
     ControlLine,
     Line,
     ReceiptLine,
@@ -28,6 +30,7 @@ from ductord.model.recording import (
     SignalLine,
     SourceLine,
     TransitionLine,
+    WorkflowLine,
     encode_line,
 )
 from ductord.model.run import RunStart
@@ -145,6 +148,7 @@ def _attempt(row: asyncpg.Record) -> Line:
         late_time=row["stale_time"] if late else None,
         late_output=_raw(row["stale_output"]) if late else None,
         late_reference=_reference(row, "stale") if late else None,
+        item=_raw(row["item_state"]),
     )
 
 
@@ -192,6 +196,38 @@ def _receipt(row: asyncpg.Record) -> Line:
     return ReceiptLine(receipt=receipt, payload=_raw(row["payload"]), seq=row["seq"] or 0)
 
 
+def _child(row: asyncpg.Record) -> Line:
+    return ChildLine(
+        step_ref=row["step_ref"],
+        attempt=row["attempt"],
+        item_index=row["item_index"],
+        run_id=row["run_id"],
+        first_run_id=row["first_run_id"],
+        time=row["end_time"],
+        status=RunStatus(row["status"]) if row["status"] else None,
+        checkpoint=CheckpointStatus(row["checkpoint_status"]) if row["checkpoint_status"] else None,
+        fault=Fault(code=row["error_code"], message=row["error_message"]) if row["error_code"] else None,
+        output=_raw(row["output"]),
+        size=row["size"] or 0,
+    )
+
+
+def _workflow(row: asyncpg.Record) -> Line:
+    workflow = Workflow(
+        definition_id=row["definition_id"],
+        version_id=row["version_id"],
+        version=row["version"],
+        tier=row["tier"],
+        input_schema=_raw(row["input_schema"]),
+    )
+    return WorkflowLine(
+        family_slug=row["family_slug"],
+        workflow=workflow,
+        create_time=row["publish_time"],
+        archive_time=row["archive_time"],
+    )
+
+
 def _source(row: asyncpg.Record) -> Line:
     return SourceLine(
         run_id=row["run_id"],
@@ -227,6 +263,13 @@ _SECTIONS: Final = (
         first=("", 0, "", "", ""),
         line=_receipt,
     ),
+    _Section(
+        statement="export_children",
+        key=("step_ref", "attempt", "item_index"),
+        first=("", 0, -(1 << 31)),
+        line=_child,
+    ),
+    _Section(statement="export_workflows", key=("family_slug", "version"), first=("", 0), line=_workflow),
     _Section(
         statement="export_sources",
         key=("run_id", "step_ref", "item_index", "attempt"),
