@@ -228,6 +228,7 @@ WRONG: list[tuple[str, dict[str, Any] | None, dict[str, Any], tuple[str, str]]] 
     # scatter: its children
     ("scatter", ITEMS, {}, ("MISSING_FIELD", "steps[2].scatter.action")),
     ("scatter", ITEMS | {"mode": "child_workflow"}, {}, ("MISSING_FIELD", "steps[2].scatter.workflow")),
+    ("scatter", ITEMS | CHILD | {"input": {}}, {}, ("MISSING_FIELD", "steps[2].scatter.mode")),
     ("scatter", INLINE | CHILD, {}, ("FIELD_NOT_APPLICABLE", "steps[2].scatter.workflow")),
     ("scatter", INLINE | {"input": {}}, {}, ("FIELD_NOT_APPLICABLE", "steps[2].scatter.input")),
     ("scatter", INLINE | {"parent_close_policy": "abandon"}, {}, ("FIELD_NOT_APPLICABLE", "steps[2].scatter.parent_close_policy")),
@@ -454,6 +455,7 @@ def test_what_is_likely_a_slip(kind: str, said: dict[str, Any], found: tuple[str
     ("kind", "said", "way_out"),
     [
         ("scatter", ITEMS | CHILD, "children that are runs need `mode: child_workflow`"),
+        ("scatter", INLINE | CHILD, "children that are runs are of `mode: child_workflow`"),
         ("scatter", RUNS | {"action": "core:echo"}, "children that are an action are of `mode: inline`"),
         ("scatter", INLINE | {"items_expr": "${{ TRIGGER.payload.pages }}"}, "leave `${{` and `}}` away"),
         ("scatter", INLINE | {"item_expr": "[]"}, "did you mean `items_expr`?"),

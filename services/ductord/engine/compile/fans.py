@@ -24,6 +24,10 @@ _OF_OTHER_MODE: Final = {
     ScatterMode.INLINE: ("workflow", "input", "parent_close_policy"),
     ScatterMode.CHILD_WORKFLOW: ("action", "args", "max_inline_children"),
 }
+_OTHER_MODE: Final = {
+    "workflow": ": children that are runs are of `mode: child_workflow`",
+    "action": ": children that are an action are of `mode: inline`",
+}
 _NEEDED: Final = {ScatterMode.INLINE: "action", ScatterMode.CHILD_WORKFLOW: "workflow"}
 _OF_WAITING: Final = ("wait_for", "timeout_ms", "on_timeout", "output")
 """What a subworkflow step says about the end of its child."""
@@ -53,25 +57,20 @@ def _judge_scatter(
     step: StepDefinition, written: Scatter, path: Path, actions: ActionCatalog, findings: Findings
 ) -> None:
     mode = written.mode or ScatterMode.INLINE
+    if written.mode is None and written.action is None and written.workflow is not None:
+        message = "children that are runs need `mode: child_workflow`"
+        findings.add("MISSING_FIELD", message, (*path, "mode"))
+        mode = ScatterMode.CHILD_WORKFLOW
     for name in _OF_OTHER_MODE[mode]:
         if getattr(written, name) is not None:
-            message = f"`{name}` says nothing under `mode: {mode}`{_other_mode(written)}"
+            message = f"`{name}` says nothing under `mode: {mode}`{_OTHER_MODE.get(name, '')}"
             findings.add("FIELD_NOT_APPLICABLE", message, (*path, name), on_key=True)
     needed = _NEEDED[mode]
     if getattr(written, needed) is None:
-        message = f"`mode: {mode}` needs the `{needed}` of the children{_other_mode(written)}"
+        message = f"`mode: {mode}` needs the `{needed}` of the children"
         findings.add("MISSING_FIELD", message, (*path, needed))
     if mode is ScatterMode.INLINE and written.action is not None:
         judge_call(written.action, written.args, step.queue, path, actions, findings)
-
-
-def _other_mode(written: Scatter) -> str:
-    """The way out for an author who named the children of one mode and got the other."""
-    if written.mode is None and written.workflow is not None:
-        return ", which is the default: children that are runs need `mode: child_workflow`"
-    if written.mode is ScatterMode.CHILD_WORKFLOW and written.action is not None:
-        return ": children that are an action are of `mode: inline`"
-    return ""
 
 
 def _judge_tolerance(written: Scatter, path: Path, findings: Findings) -> None:

@@ -31,6 +31,15 @@ _MIXED_COMPARISON: Final = re.compile(
     r"no matching overload for '_(?:<|>|<=|>=|==|!=)_' applied to '\((?:int, double|double, int)\)'"
 )
 
+_ELSEWHERE: Final = {
+    "ITEM": "; it has one in the `args` and the `input` of children and, per element, in a dataflow",
+    "INDEX": "; it has one in the `args` and the `input` of children and, per element, in a dataflow",
+    "ACC": "; it has one in the `expr` of a `reduce`",
+    "OUTPUT": "; it has one in `result_expr`, in a compensation and in the `output` of a subworkflow",
+    "EVENT": "; it has one in the filters of events",
+}
+"""The way out for a name that stands where it means nothing."""
+
 
 class Scope(NamedTuple):
     """What a place may read. `reachable`: the step's ancestors (all steps for the run's output); `steps`: every step of the definition;
@@ -145,7 +154,7 @@ def _language_faults(found: Facts, offsets: Mapping[int, int], condition: Any) -
 def _name_faults(reads: Iterable[Read], offsets: Mapping[int, int], scope: Scope) -> Iterable[Fault]:
     for read in reads:
         if read.root not in scope.site.value:
-            message = f"{read.root} has no value here"
+            message = f"{read.root} has no value here{_ELSEWHERE.get(read.root, '')}"
             yield Fault("NAME_NOT_AVAILABLE", message, offsets.get(read.ids[0], 0))
         elif read.keys:
             yield from _member_faults(read, offsets, scope)
