@@ -1,4 +1,4 @@
-"""The coordinator as a deployable: tick loops, a watch over limits and timers, and the net under lost wake-ups.
+"""The coordinator as a deployable: tick loops, ticks that one run has to itself, a watch over limits and timers, and the net under lost wake-ups.
 
 N replicas may run; a try-lock per run at the claim and the versioned update keep one run with one tick. Every loop completes everything by polling
 alone: NOTIFY only shortens the rest.
@@ -12,7 +12,7 @@ import asyncpg
 
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.sweep import Net, Swept, watch
-from ductord.coordinator.tick import Ticked, tick
+from ductord.coordinator.tick import Ticked, Way, tick, tick_alone
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import REPLAN_S, open_pool
@@ -44,9 +44,16 @@ class Coordinator:
         self._net = Net(settings.sweep_ms)
         self._since: datetime | None = None
         self.tick_loop: Loop | None = None
+        self.alone_loop: Loop | None = None
+        self._alone: dict[tuple[str, str], Way] = {}
         self._seconds = metrics.histogram("ductor_tick_seconds", "Time of a group tick that claimed runs.")
         self._runs = metrics.counter("ductor_ticked_runs", "Runs claimed by ticks, by what came of it.", ("result",))
+        self._alone_seconds = metrics.histogram(
+            "ductor_tick_alone_seconds",
+            "Time of a tick that one run had to itself, because it evaluates or closes much.",
+        )
         self._tasks = metrics.counter("ductor_queued_tasks", "Tasks queued for dispatch.")
+        self._children = metrics.counter("ductor_child_runs", "Runs that were born as children.")
         self._expired = metrics.counter(
             "ductor_expired_attempts", "Attempts that a limit ended, by outcome.", ("outcome",)
         )
@@ -69,7 +76,31 @@ class Coordinator:
             return None
         self._seconds.observe(time.perf_counter() - begin)
         self._count(ticked)
+        self._put_off(ticked)
         return 0
+
+    async def alone(self) -> float | None:
+        """The tick of one run that has it to itself. Whatever keeps it from being made, the run's wake-up brings it up again."""
+        if not self._alone:
+            return None
+        run, way = next(iter(self._alone.items()))
+        del self._alone[run]
+        begin = time.perf_counter()
+        async with self._pool.acquire() as connection:
+            ticked = await tick_alone(connection, self._cache, self._limits, run, way)
+        if ticked.claimed:
+            self._alone_seconds.observe(time.perf_counter() - begin)
+            self._count(ticked)
+            self._put_off(ticked)
+            if self.tick_loop is not None:
+                self.tick_loop.wake()
+        return 0
+
+    def _put_off(self, ticked: Ticked) -> None:
+        for run, way in ticked.alone:
+            self._alone[run] = way
+        if ticked.alone and self.alone_loop is not None:
+            self.alone_loop.wake()
 
     async def watch(self) -> float | None:
         """Report what is overdue, fire what is due; look again when the next timer is due, if that is soon."""
@@ -98,6 +129,7 @@ class Coordinator:
 
     def _count(self, ticked: Ticked) -> None:
         self._tasks.inc(ticked.tasks)
+        self._children.inc(ticked.children)
         for result in ("transitions", "ended", "conflicts", "quarantined", "foreign"):
             count = getattr(ticked, result)
             if count:
@@ -123,6 +155,7 @@ async def start(scope: Scope) -> None:
         return
     coordinator = Coordinator(scope, pool)
     coordinator.tick_loop = scope.loop("tick", coordinator.tick, interval_ms=settings.poll_ms)
+    coordinator.alone_loop = scope.loop("alone", coordinator.alone, interval_ms=settings.poll_ms)
     scope.loop("watch", coordinator.watch, interval_ms=min(_WATCH_MS, settings.sweep_ms))
     scope.loop("net", coordinator.net, interval_ms=settings.sweep_ms)
     if settings.notify:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import msgspec
 
+from ductord.coordinator.children import SQL as CHILDREN
 from ductord.db.queries import Queries
 
 SQL = Queries("ductord.coordinator", "sweep.sql")
@@ -17,8 +18,9 @@ _BATCH = 1000
 _EVENT_BATCHES = 100
 _LATE_COMMIT = timedelta(seconds=10)
 """How much older than a look a start may be that the look before could not see yet. What takes longer is found by the walk over all starts."""
-_WAITING = ("reports", "timers", "controls", "lates", "signals", "receipts", "digests", "compensations")
+_WAITING = ("reports", "timers", "controls", "lates", "signals", "receipts", "digests", "compensations", "children")
 _FIRST = ("", "00000000-0000-0000-0000-000000000000")
+_FIRST_CHILD = (*_FIRST, "", -1, -1)
 
 
 class Swept(msgspec.Struct, kw_only=True):
@@ -60,16 +62,17 @@ async def watch(connection: asyncpg.Connection, since: datetime | None = None) -
 
 
 class Net:
-    """The net under lost wake-ups. Walks all open runs and all starts page by page, a page per round, so that a round's cost is bounded."""
+    """The net under lost wake-ups. Walks all open runs, all starts and all open children page by page, a page per round, so that a round's cost is bounded."""
 
     def __init__(self, period_ms: int) -> None:
         self._period_ms = period_ms
         self._open_runs = _FIRST
         self._starts = _FIRST
+        self._children = _FIRST_CHILD
         self._starts_since: datetime | None = None
 
     async def round(self, connection: asyncpg.Connection) -> Swept:
-        """One round over what waits to be judged, the latest starts, and a page each of starts and open runs."""
+        """One round over what waits to be judged, the latest starts, and a page each of starts, open runs and open children."""
         swept = Swept(events=await _expire_events(connection))
         for place in _WAITING:
             swept.repaired[place] = await connection.fetchval(SQL[f"sweep_{place}"], self._period_ms, _BATCH)
@@ -86,7 +89,19 @@ class Net:
         page = await connection.fetchrow(SQL["sweep_stuck"], *self._open_runs, _BATCH, self._period_ms)
         swept.repaired["stuck"] = page["stuck"]
         self._open_runs = _after(page)
+        swept.repaired["untold"] = await self._tell_ended(connection)
         return swept
+
+    async def _tell_ended(self, connection: asyncpg.Connection) -> int:
+        """Tell parents of children that have ended, where a page of open ones has such."""
+        page = [tuple(row) for row in await connection.fetch(SQL["sweep_untold"], *self._children, _BATCH)]
+        self._children = page[-1][:5] if len(page) == _BATCH else _FIRST_CHILD
+        untold = [row[:5] for row in page if row[5]]
+        if not untold:
+            return 0
+        now = await connection.fetchval(SQL["now"])
+        count: int = await connection.fetchval(CHILDREN["tell_ended"], *map(list, zip(*untold, strict=True)), now)
+        return count
 
 
 async def _expire_events(connection: asyncpg.Connection) -> int:

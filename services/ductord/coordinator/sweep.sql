@@ -118,7 +118,8 @@ select (select count(*)::int from lost) as lost, (select count(*)::int from page
 
 -- name: sweep_stuck
 -- Open runs, page after page, that have nothing to wait for: no wake-up, no timer but the run's own time-out, no open attempt, no operator who holds them, and no
--- step that is parked until somebody outside speaks, beside which no other is at work. The count should be 0: each is a bug, and is woken.
+-- step that is parked until somebody outside speaks or until children have ended, beside which no other is at work. The count should be 0: each is a bug, and is
+-- woken. Attempts are looked for last: a run that is parked behind a wide fan-out has thousands.
 with page as (
     select r.tenant_id, r.run_id, r.update_time, r.held from eec_workflow_run r
     where r.end_time is null and (r.tenant_id, r.run_id) > ($1, $2::uuid) order by r.tenant_id, r.run_id limit $3
@@ -128,17 +129,48 @@ idle as materialized (
     where not p.held and p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
       and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind <> 'run_timeout' offset 0)
-      and not exists (select from eec_workflow_step_attempt a where a.tenant_id = p.tenant_id and a.run_id = p.run_id and a.status = 'open' offset 0)
 ),
-stuck as (
+restless as materialized (
     select i.tenant_id, i.run_id from idle i
     cross join lateral (select r.node_states from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id offset 0) n
-    where not jsonb_path_exists(n.node_states, '$.* ? (@.status == "waiting")') or jsonb_path_exists(n.node_states, '$.* ? (@.status == "running")')
+    where jsonb_path_exists(n.node_states, '$.* ? (@.status == "running")')
+       or (not jsonb_path_exists(n.node_states, '$.* ? (@.status == "waiting" && @.waiting.type != "child")')
+           and not exists (select from eec_workflow_child c where c.tenant_id = i.tenant_id and c.parent_run_id = i.run_id and c.status is null
+                             and not c.detached and c.sync and c.end_time is null offset 0))
+),
+stuck as (
+    select i.tenant_id, i.run_id from restless i
+    where not exists (select from eec_workflow_step_attempt a where a.tenant_id = i.tenant_id and a.run_id = i.run_id and a.status = 'open' offset 0)
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from stuck)
 select (select count(*)::int from stuck) as stuck, (select count(*)::int from page) as seen,
        (select tenant_id from page order by tenant_id desc, run_id desc limit 1) as last_tenant,
        (select run_id::text from page order by tenant_id desc, run_id desc limit 1) as last_run;
+
+-- name: sweep_children
+-- Ends of children that nobody woke their parent for (F5). A pause holds none.
+with lost as (
+    select distinct c.tenant_id, c.parent_run_id as run_id from eec_workflow_child c
+    where c.end_time is not null and c.applied_time is null and c.sync and not c.detached
+      and c.end_time < eec_now() - $1::bigint * interval '1 millisecond'
+      and not exists (select from eec_workflow_wakeup w where w.tenant_id = c.tenant_id and w.run_id = c.parent_run_id offset 0)
+    limit $2
+),
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
+select count(*)::int from lost;
+
+-- name: sweep_untold
+-- Open children, page after page, whose run has ended although their row does not say so: `tell_ended` makes up for it. Each page says where it ends.
+with page as (
+    select c.tenant_id, c.parent_run_id, c.step_ref, c.item_index, c.attempt, c.child_run_id from eec_workflow_child c
+    where c.status is null and not c.detached and (c.tenant_id, c.parent_run_id, c.step_ref, c.item_index, c.attempt) > ($1, $2::uuid, $3, $4::int, $5::int)
+    order by c.tenant_id, c.parent_run_id, c.step_ref, c.item_index, c.attempt limit $6
+)
+select p.tenant_id, p.parent_run_id::text, p.step_ref, p.item_index, p.attempt,
+       exists (select from eec_workflow_run r where r.tenant_id = p.tenant_id and r.run_id = p.child_run_id and r.status not in ('running', 'paused') offset 0)
+           as ended
+from page p
+order by p.tenant_id, p.parent_run_id, p.step_ref, p.item_index, p.attempt;
 
 -- name: sweep_compensations
 -- Runs that have ended and whose compensation is under way with nothing to wait for: no wake-up, no open attempt. Should be 0 too.
