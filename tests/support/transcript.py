@@ -164,6 +164,9 @@ def _event(manifest: Manifest, event: Event) -> Iterable[str]:
             yield f"{event.step_ref} changed by {event.request_id}"
         case InverseRegistered():
             late = " by a late success" if event.late else ""
+            if not event.attempt:
+                yield f"{_owner(event.step_ref, event.item_index)} may have acted"
+                return
             yield f"inverse of {_owner(event.step_ref, event.item_index)}#{event.attempt} registered{late}"
         case InversesHandedOver():
             names = ", ".join(f"{_owner(r.step_ref, r.item_index)}#{r.attempt}" for r in event.inverses)

@@ -150,3 +150,4 @@ def _resolve(tick: Tick, index: int, taken: Iterable[int], dead: EdgeState) -> N
     edges = tuple((e, EdgeState.TAKEN if e in chosen else dead) for e in step.outgoing)
     tick.emit(EdgesResolved(step_ref=step.ref, edges=edges))
     tick.reach(tick.manifest.edges[e].target for e in step.outgoing)
+    tick.reach(tick.graph.gathers.get(index, ()))

@@ -18,8 +18,8 @@ class Graph:
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
     and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children, `parents`: those whose children are
-    runs. `looks`: the steps that look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to
-    it, nearest first (G7).
+    runs. `gathers`: per scatter, the steps that gather it. `looks`: the steps that look at the run while they wait. `racers`: the steps that are in a race.
+    `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
     """
 
     __slots__ = (
@@ -27,6 +27,7 @@ class Graph:
         "checkpoints",
         "exit_reads",
         "fans",
+        "gathers",
         "index",
         "leaves",
         "looks",
@@ -50,11 +51,20 @@ class Graph:
         self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
         self.fans = tuple(i for i, step in enumerate(manifest.steps) if step.type in _WITH_CHILDREN)
         self.parents = tuple(i for i in self.fans if _bears_runs(manifest.steps[i]))
+        self.gathers = self._gathers(manifest)
         self.looks = tuple(i for i, step in enumerate(manifest.steps) if step.wait is not None)
         self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)
         races = [i for i, step in enumerate(manifest.steps) if step.type is StepType.RACE]
         self.racers = frozenset(manifest.edges[e].source for i in races for e in manifest.steps[i].incoming)
         self.only_for = {race: self._only_for(race) for race in races}
+
+    def _gathers(self, manifest: Manifest) -> dict[int, tuple[int, ...]]:
+        of: dict[int, tuple[int, ...]] = {}
+        for i, step in enumerate(manifest.steps):
+            if step.gather is not None:
+                source = self.index[step.gather.scatter_ref]
+                of[source] = (*of.get(source, ()), i)
+        return of
 
     def downstream(self, roots: Iterable[int]) -> set[int]:
         """`roots` and every step that any path of edges leads to from them."""

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from ductord.engine import exits, faults, waiting
+from ductord.engine import exits, faults, routing, waiting
 from ductord.engine.errors import EngineError
+from ductord.engine.routing import Arrival
 from ductord.engine.steps.parked import PARKED
 from ductord.engine.tick import Tick
 from ductord.model import jsonvalue
@@ -21,6 +22,14 @@ from ductord.model.fault import Fault
 from ductord.model.needs import GatheredNeed
 
 _NOT_ENDED: Final = {"code": "child_cancelled", "message": "the child did not come to an end of its own"}
+
+
+def arrival(tick: Tick, index: int) -> Arrival:
+    """As the join tells, but not before the scatter has ended: its children were counted when it began, and all of them have ended by then (F2, SG-02)."""
+    told = routing.arrival(tick.manifest, tick.manifest.steps[index], tick.work.edges)
+    source = tick.graph.index[_spec(tick, index).scatter_ref]
+    ended = tick.work.nodes[source].status.terminal
+    return Arrival.WAIT if told is Arrival.RUN and not ended else told
 
 
 def decide(tick: Tick, index: int) -> bool:
@@ -98,4 +107,4 @@ def _spec(tick: Tick, index: int) -> GatherSpec:
     return step.gather
 
 
-KIND = replace(PARKED, drop=waiting.never, reset=waiting.nothing, at_once=decide)
+KIND = replace(PARKED, drop=waiting.never, reset=waiting.nothing, arrival=arrival, at_once=decide)
