@@ -166,7 +166,7 @@ where c.tenant_id = x.tenant_id and c.parent_run_id = x.parent_id and c.step_ref
   and c.status is null and not c.detached;
 
 -- name: hand_over_children
--- Open children that nobody waits for become the successor's: it closes them when it ends (C6).
+-- Open children that nobody waits for become the successor's: it closes them when it ends (C6). Their attempts are numbered up to 0, below those of its own nodes.
 with handed as (
     update eec_workflow_child c set detached = true
     from unnest($1::text[], $2::uuid[], $3::uuid[]) as x(tenant_id, parent_id, successor_id)
@@ -174,8 +174,13 @@ with handed as (
     returning c.*, x.successor_id
 )
 insert into eec_workflow_child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, checkpoint, close_policy, create_time)
-select h.tenant_id, h.successor_id, h.step_ref, h.item_index, h.attempt, h.first_run_id, h.child_run_id, false, h.checkpoint, h.close_policy, h.create_time
+select h.tenant_id, h.successor_id, h.step_ref, h.item_index, h.attempt - m.top, h.first_run_id, h.child_run_id, false, h.checkpoint, h.close_policy,
+       h.create_time
 from handed h
+cross join lateral (
+    select max(c.attempt) as top from eec_workflow_child c
+    where c.tenant_id = h.tenant_id and c.parent_run_id = h.parent_run_id and c.step_ref = h.step_ref and c.item_index = h.item_index
+) m
 on conflict do nothing;
 
 -- name: leave_children

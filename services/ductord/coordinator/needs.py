@@ -195,9 +195,9 @@ async def _children(
 
 
 def _gathered_item(row: asyncpg.Record) -> GatheredChild:
-    if row["status"] == "succeeded":
-        output = row["output"]
-        return GatheredChild(item_index=row["item_index"], output=orjson.loads(output) if output is not None else None)
+    if row["status"] in ("succeeded", "open"):
+        output = orjson.loads(row["output"]) if row["output"] is not None else None
+        return GatheredChild(item_index=row["item_index"], output=output, open=row["status"] == "open")
     fault: Fault | None
     if row["error_code"]:
         fault = Fault(code=row["error_code"], message=row["error_message"] or "")

@@ -55,8 +55,8 @@ order by x.number, k.item_index;
 -- name: size_items
 -- What the outputs of inline children come to together: nothing of them is read.
 select x.number::int, (
-    select coalesce(sum(a.output_size) filter (where a.status = 'succeeded'), 0)::bigint from (
-        select distinct on (i.item_index) i.status, i.output_size from eec_workflow_step_attempt i
+    select coalesce(sum(a.output_size) filter (where a.status = 'succeeded' or (a.status = 'open' and a.outcome = 'succeeded')), 0)::bigint from (
+        select distinct on (i.item_index) i.status, i.outcome, i.output_size from eec_workflow_step_attempt i
         where i.tenant_id = x.tenant_id and i.run_id = x.run_id and i.step_ref = x.step_ref and i.item_index between 0 and x.expected - 1 and i.kind = 'item'
           and i.attempt <= x.top
         order by i.item_index, i.attempt desc
@@ -65,8 +65,10 @@ select x.number::int, (
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::int[]) with ordinality as x(tenant_id, run_id, step_ref, expected, top, number);
 
 -- name: gather_items
--- What inline children came to: the latest attempt of each. Of one that was cancelled there is nothing to tell.
-select x.number::int, a.item_index, a.attempt, a.status, a.outcome, a.error_code, a.error_message, case when a.status = 'succeeded' then a.output::text end as output
+-- What inline children came to: the latest attempt of each. Of one that was cancelled there is nothing to tell. A success that is not judged yet may be judged in
+-- the very tick that asks.
+select x.number::int, a.item_index, a.attempt, a.status, a.outcome, a.error_code, a.error_message,
+       case when a.status in ('succeeded', 'open') then a.output::text end as output
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::int[]) with ordinality as x(tenant_id, run_id, step_ref, expected, top, number)
 cross join lateral (
     select distinct on (i.item_index) i.* from eec_workflow_step_attempt i
@@ -74,7 +76,7 @@ cross join lateral (
       and i.attempt <= x.top
     order by i.item_index, i.attempt desc offset 0
 ) a
-where a.status not in ('open', 'cancelled')
+where a.status not in ('open', 'cancelled') or (a.status = 'open' and a.outcome = 'succeeded')
 order by x.number, a.item_index;
 
 -- name: size_runs
