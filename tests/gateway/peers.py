@@ -57,7 +57,8 @@ class Seen:
 
 
 class Peers:
-    """All services. `answers["GetRun"]` is a message, an exception, or a (coroutine) function of the request; without one the answer is empty."""
+    """All services. `answers["GetRun"]` is a message, an exception, or a (coroutine) function of the request; without one the answer is empty. A stream is
+    answered by an asynchronous generator of the request; without one it is over at once."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -85,9 +86,18 @@ class Peers:
     def _method(self, rpc: MethodDescriptor) -> Callable[..., Any]:
         empty = message_factory.GetMessageClass(rpc.output_type)
 
-        async def method(_: Any, request: Message, context: Any) -> Any:
+        def note(request: Message, context: Any) -> None:
             metadata = dict(context.invocation_metadata())
             self.calls.append(Seen(rpc.name, request, caller(), metadata, context.time_remaining()))
+
+        async def stream(_: Any, request: Message, context: Any) -> AsyncIterator[Message]:
+            note(request, context)
+            if rpc.name in self.answers:
+                async for answer in self.answers[rpc.name](request):
+                    yield answer
+
+        async def method(_: Any, request: Message, context: Any) -> Any:
+            note(request, context)
             answer = self.answers.get(rpc.name, empty())
             if isinstance(answer, Exception):
                 raise answer
@@ -95,7 +105,7 @@ class Peers:
                 answer = answer(request)
             return await answer if asyncio.iscoroutine(answer) else answer
 
-        return method
+        return stream if rpc.server_streaming else method
 
 
 class Running:

@@ -335,5 +335,6 @@ async def test_tn01_children_of_others_are_nobodys(
         get = reads.GetRunRequest(run_id=run_id, include_tree=True)
         assert (await refusal(edges.reads.GetRun(get, metadata=other))).reason == "RUN_NOT_FOUND"
         for field in ("parent_run_id", "root_run_id"):
-            runs = reads.ListRunsRequest(**{field: run_id})
+            fields: dict[str, Any] = {field: run_id}
+            runs = reads.ListRunsRequest(**fields)
             assert not (await edges.reads.ListRuns(runs, metadata=other)).data

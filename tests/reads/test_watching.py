@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 import grpc
 import pytest
+from grpc.aio import EOF  # type: ignore[attr-defined]  # not in the stubs
 
 from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as reads
@@ -46,7 +47,7 @@ class Watch:
         async with asyncio.timeout(20):
             while True:
                 message: Any = await self.call.read()
-                assert message is not grpc.aio.EOF, "the stream has ended"
+                assert message is not EOF, "the stream has ended"
                 if beats or message.kind != HEARTBEAT:
                     return message  # type: ignore[no-any-return]
 
@@ -60,7 +61,7 @@ class Watch:
     async def over(self) -> None:
         """Nothing more comes."""
         async with asyncio.timeout(20):
-            assert await self.call.read() is grpc.aio.EOF  # type: ignore[attr-defined]
+            assert await self.call.read() is EOF
 
 
 def _watch(edges: Edges, run_id: str, *, tenant: str = TENANT, **fields: Any) -> Watch:
@@ -357,7 +358,10 @@ async def test_tn01_and_bad_requests(edges: Edges, catalogue: Catalogue) -> None
     for watch in (_watch(edges, run_id, tenant="other"), _watch(edges, new_id()), _watch(edges, "nonsense")):
         assert await _reason(watch) == "RUN_NOT_FOUND"
     assert await _reason(_watch(edges, "")) == "FIELD_REQUIRED"
-    for fields in ({"after_seq": -1}, {"min_interval_ms": 19}, {"min_interval_ms": 60_001}, {"heartbeat_ms": -1}):
+    bad: list[dict[str, Any]] = [
+        {"after_seq": -1}, {"min_interval_ms": 19}, {"min_interval_ms": 60_001}, {"heartbeat_ms": -1},
+    ]  # fmt: skip
+    for fields in bad:
         assert await _reason(_watch(edges, run_id, **fields)) == "FIELD_INVALID"
 
 
