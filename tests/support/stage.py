@@ -46,6 +46,7 @@ class Stage:
         self._slug = slug.replace(".", "_").lower()
         self._names = Names()
         self._workers = Workers(world, self._names)
+        self._refused: dict[str, list[str]] = {}
         self._controls = 0
         self._events = 0
 
@@ -63,6 +64,7 @@ class Stage:
                 payload, options = payload_and_options(rest)
                 subject = options.get("subject_type", ""), options.get("subject_id", "")
                 family_slug = options.get("of", self._slug)
+                assert family_slug not in self._refused, self._refused[family_slug]
                 await self._world.trigger(payload, *subject, options.get("actor", "anonymous"), family_slug)
                 self._names.told((), self._world.run_id)
                 return []
@@ -225,6 +227,7 @@ class Stage:
         definition = parse_definition(block, family_slug)
         compiled = compile_definition(definition)
         if compiled.manifest is None:
-            return [f"{v.code} {v.path}: {v.message}" for v in compiled.errors]
+            self._refused[family_slug] = [f"{v.code} {v.path}: {v.message}" for v in compiled.errors]
+            return self._refused[family_slug]
         await self._world.define(definition)
         return []
