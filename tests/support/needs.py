@@ -76,6 +76,7 @@ def _kin(rows: "Rows", need: KinNeed) -> tuple[Kin, ...]:
             first_run_id=row.first_run_id,
             status=status_of(child),
             redrivable=refusal(child.run, _redrive(child)) is None,
+            told=status_of(child) is not RunStatus.COMPLETED or row.status is RunStatus.COMPLETED,
         )
         for row in rows.kinship.latest(parent.start.run_id, need.step_ref)
         if row.attempt >= need.since and (child := rows.family[row.run_id])

@@ -89,13 +89,14 @@ class Workflow(Value, frozen=True, kw_only=True):
 
 class Kin(Value, frozen=True, kw_only=True):
     """A child run as it stands: what a redrive or a reset of its parent goes by. `redrivable`: it could be redriven as it is (C4). `first_run_id`: as it
-    was born."""
+    was born. `told`: of one that has completed, whether its parent has been told so; not where it was redriven by itself, after its parent had ended."""
 
     item_index: int
     run_id: str
     status: RunStatus
     redrivable: bool = False
     first_run_id: str = ""
+    told: bool = True
 
 
 class Gathered(Value, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ductord.engine.fans import expanding
-from ductord.engine.fans.births import bearing_of
+from ductord.engine.fans.births import Bearing, bearing_of
 from ductord.engine.tick import Tick
 from ductord.model.enums import RunStatus
 from ductord.model.fan import Fan, Kin
@@ -39,7 +39,7 @@ def prepare(tick: Tick, index: int) -> Again | None:
     found = _own(tick, index)
     if found is None:
         return None
-    done = {k.item_index for k in found if k.status is RunStatus.COMPLETED and not bearing.checkpoint}
+    done = {k.item_index for k in found if _done(k, bearing)}
     return Again(ranges(number for number in range(fan.next) if number not in done))
 
 
@@ -57,8 +57,7 @@ def kindred(tick: Tick, index: int) -> Kindred | None:
     if own is None:
         return None
     if own or not start.reset_from_run_id or tick.manifest.steps[index].subworkflow is None:
-        completed = bool(bearing_of(tick.manifest.steps[index]).checkpoint)
-        return Kindred(kin={k.item_index: k for k in own if _usable(k, completed=completed)})
+        return Kindred(kin={k.item_index: k for k in own if _usable(k)})
     there = origin(tick, tick.manifest.steps[index], fan)
     if there is None:
         return None
@@ -102,5 +101,10 @@ def _own(tick: Tick, index: int) -> tuple[Kin, ...] | None:
     return None if found is msgspec.UNSET else found
 
 
-def _usable(kin: Kin, *, completed: bool) -> bool:
-    return kin.redrivable or not kin.status.terminal or (completed and kin.status is RunStatus.COMPLETED)
+def _done(kin: Kin, bearing: Bearing) -> bool:
+    """Whether the child counts as a success as it is."""
+    return kin.status is RunStatus.COMPLETED and kin.told and not bearing.checkpoint
+
+
+def _usable(kin: Kin) -> bool:
+    return kin.redrivable or not kin.status.terminal or kin.status is RunStatus.COMPLETED

@@ -76,7 +76,7 @@ def fill(tick: Tick, index: int) -> None:
         items = expanding.items(tick, index, first, count) if many else [None]
         if items is None:
             return
-        due_times = beginning.due_times(tick, index, count)
+        due_times = beginning.due_times(tick, index, count) if _staggered(tick, index) else ()
         births.bear(
             tick, index, first, items, inputs, due_times=due_times, kin=kindred.kin, from_run_id=kindred.from_run_id
         )
@@ -140,6 +140,11 @@ def control(tick: Tick, index: int, why: str) -> None:
 def detach(tick: Tick, index: int) -> None:
     """The open children of the node are let go (F5)."""
     tick.do(DetachChildren(step_ref=tick.manifest.steps[index].ref))
+
+
+def _staggered(tick: Tick, index: int) -> bool:
+    scatter = tick.manifest.steps[index].scatter
+    return scatter is not None and scatter.interval_ms > 0
 
 
 def _give_up(tick: Tick, index: int) -> None:
