@@ -160,3 +160,13 @@ where t.tenant_id = $1 and t.run_id = $2 and t.seq = $3;
 -- name: leaders_of
 -- Who leads these digest windows.
 select window_id::text, leader_run_id::text from eec_workflow_digest where tenant_id = $1 and window_id = any($2::uuid[]);
+
+-- name: load_kin
+-- The child runs of a run's steps as they stand, of each step and index that of the latest attempt.
+select k.step_ref, k.item_index, k.child_run_id::text, k.first_run_id::text, coalesce(r.status, 'pending') as status
+from (
+    select distinct on (c.step_ref, c.item_index) c.* from eec_workflow_child c
+    where c.tenant_id = $1 and c.parent_run_id = $2 and c.attempt > 0 order by c.step_ref, c.item_index, c.attempt desc
+) k
+left join eec_workflow_run r on r.tenant_id = k.tenant_id and r.run_id = k.child_run_id
+order by k.step_ref, k.item_index;

@@ -1,6 +1,6 @@
 """Resets, as they are told (C5): the transitions that a run can be reset to, and what a reset to one of them keeps and runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -10,8 +10,11 @@ import msgspec
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.db.queries import Queries
 from ductord.engine import forks
-from ductord.engine.forks import Preview, Target
+from ductord.engine.forks import Preview, Relation, Target
+from ductord.engine.graph import graph_of
 from ductord.model.control import Rejection
+from ductord.model.enums import RunStatus
+from ductord.model.fan import Kin
 from ductord.model.run import Run
 from ductord.rpc.answers import timestamp
 from ductord.rpc.paging import Page
@@ -25,6 +28,8 @@ from ductord.run_control.runs import Found, Versions, find
 _q: Final = Queries("ductord.run_control")
 _NAMED = 3
 """Steps that a description names."""
+_SHOWN_CHILDREN: Final = 100
+"""Detached children that a preview lists."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +46,7 @@ async def told(db: asyncpg.Connection, versions: Versions, tenant_id: str, ask: 
     if known is None:
         check(found, ask)
     assert found.run is not None, "admission refuses to reset what has not begun"
+    kin = await _kin(db, found)
     made = forks.preview(
         found.manifest,
         await state_after(db, found, ask.body.seq),
@@ -49,13 +55,14 @@ async def told(db: asyncpg.Connection, versions: Versions, tenant_id: str, ask: 
         overrides=ask.body.overrides,
         preserve=ask.body.preserve,
         force=ask.body.force,
+        kin=kin,
     )
     if isinstance(made, Rejection):
         if known is None:
             raise refusal_of(made)
         return Told(preview=None, now=found.now)
     untaken: int = await db.fetchval(_q["count_untaken"], tenant_id, ask.run_id, made.seq)
-    return Told(preview=_preview(made, found.run, untaken), now=found.now)
+    return Told(preview=_preview(made, found.run, untaken, kin), now=found.now)
 
 
 async def list_targets(
@@ -68,7 +75,36 @@ async def list_targets(
     return shown, "" if last is None else page.next_token((last,))
 
 
-def _preview(made: Preview, source: Run, untaken: int) -> api.ResetPreview:
+async def _kin(db: asyncpg.Connection, found: Found) -> Mapping[str, tuple[Kin, ...]]:
+    """The child runs of its steps, by ref."""
+    if not graph_of(found.manifest).parents:
+        return {}
+    kin: dict[str, list[Kin]] = {}
+    for row in await db.fetch(_q["load_kin"], found.tenant_id, found.run_id):
+        one = Kin(
+            item_index=row["item_index"],
+            run_id=row["child_run_id"],
+            status=RunStatus(row["status"]),
+            first_run_id=row["first_run_id"],
+        )
+        kin.setdefault(row["step_ref"], []).append(one)
+    return {ref: tuple(those) for ref, those in kin.items()}
+
+
+def _preview(made: Preview, source: Run, untaken: int, kin: Mapping[str, tuple[Kin, ...]]) -> api.ResetPreview:
+    statuses = {one.run_id: one.status for those in kin.values() for one in those}
+
+    def shown(relations: Sequence[Relation]) -> list[api.ResetChild]:
+        return [
+            api.ResetChild(
+                step_ref=one.step_ref,
+                item_index=one.item_index,
+                run_id=one.run_id,
+                status=RUN_STATUS[statuses[one.run_id]],
+            )
+            for one in relations
+        ]
+
     return api.ResetPreview(
         transition_seq=made.seq,
         kept_step_refs=made.kept,
@@ -79,6 +115,9 @@ def _preview(made: Preview, source: Run, untaken: int) -> api.ResetPreview:
         inherited_inverse_step_refs=list(dict.fromkeys(registered.step_ref for registered in made.inherited)),
         source_status=RUN_STATUS[source.status],
         reapplied_signals=untaken,
+        attached_children=shown(made.attached),
+        detached_children=shown(made.detached[:_SHOWN_CHILDREN]),
+        detached_children_count=len(made.detached),
     )
 
 
