@@ -338,3 +338,30 @@ async def test_tn01_children_of_others_are_nobodys(
             fields: dict[str, Any] = {field: run_id}
             runs = reads.ListRunsRequest(**fields)
             assert not (await edges.reads.ListRuns(runs, metadata=other)).data
+
+
+async def test_child_runs_are_woven_into_the_unified_timeline_f5(
+    edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection
+) -> None:
+    """F5: where each started and where it ended, under its own id, also over pages."""
+    rows, ids = await _with_child_runs(edges, catalogue, owner)
+
+    async def told(size: int) -> list[run_pb2.TimelineEntry]:
+        found: list[run_pb2.TimelineEntry] = []
+        token = ""
+        while True:
+            request = reads.GetRunTimelineRequest(
+                run_id=rows.run_id, unified=True, page_size=size, page_token=token, payload_format=EXACT
+            )
+            page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=20)
+            found += page.data
+            if not (token := page.next_page_token):
+                return found
+
+    entries = await told(100)
+    assert await told(1) == entries
+    assert [e for e in entries if e.type == "child_started" and e.run_id == ids[3]]
+    (ended,) = [e for e in entries if e.type == "child_ended" and e.run_id == ids[1]]
+    assert (ended.step_ref, ended.attempt, ended.event_index) == ("s0", 1, -1)
+    assert json.loads(ended.detail_json) == {"item_index": 1, "status": "failed", "code": "BROKEN"}
+    assert len(entries) == 6 + 4

@@ -1,5 +1,5 @@
-"""The unified timeline: a run's history with what came from outside woven in, each control and each signal where it was accepted and where it was
-settled (C1, E1).
+"""The unified timeline: a run's history with what came from outside woven in: each control and each signal where it was accepted and where it was settled,
+each child run where it started and where it ended (C1, E1, F5).
 
 Two sequences are merged by time, each in its own order, so that a clock that was set back loses nothing. A page token holds the place in both.
 """
@@ -31,17 +31,19 @@ _q: Final = Queries("ductord.reads", "points.sql")
 
 
 class _Phase(IntEnum):
-    """A signal and a control accepted, a control and a signal settled: in this order within one instant."""
+    """A child ended, a signal and a control accepted, a control and a signal settled, a child started: in this order within one instant."""
 
+    ENDED = -2
     TOLD = -1
     ASKED = 0
     JUDGED = 1
     TAKEN = 2
+    BORN = 3
 
 
 _Point = tuple[datetime | None, int, str]
 """Time, phase, request id."""
-_NO_POINT: Final[_Point] = (None, _Phase.TOLD, "")
+_NO_POINT: Final[_Point] = (None, _Phase.ENDED, "")
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +62,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 async def get_unified_timeline(
     db: asyncpg.Connection, run: Nodes, page: Page, payload_format: int, max_bytes: int
 ) -> tuple[Sequence[run_pb2.TimelineEntry], str]:
-    """One page of events, controls and signals, oldest first, and the next page's token."""
+    """One page of events, controls, signals and children, oldest first, and the next page's token."""
     place = _place(page.after)
     events = events_after(db, run, place.event)
     points = _points_after(db, run, place.point)
@@ -105,6 +107,13 @@ def _entry(run: Nodes, seq: int, row: asyncpg.Record, payload_format: int) -> ru
         step_ref=row["step_ref"],
         run_id=run.run_id,
     )
+    if row["child_run_id"]:
+        entry.run_id, entry.attempt = row["child_run_id"], row["attempt"]
+        child = {"item_index": row["item_index"]} | _told(
+            status=row["status"], code=row["code"], message=row["message"]
+        )
+        fill_payload(entry, "detail", dumps(child), payload_format)
+        return entry
     detail: dict[str, Any] = {"verb": row["verb"], "request_id": row["request_id"]}
     match row["phase"]:
         case _Phase.TOLD:
@@ -127,6 +136,10 @@ def _type(row: asyncpg.Record) -> str:
             return "control_accepted"
         case _Phase.JUDGED:
             return f"control_{OperationStatus(row['status'])}"
+        case _Phase.ENDED:
+            return "child_ended"
+        case _Phase.BORN:
+            return "child_started"
         case _:
             return f"signal_{SignalStatus(row['status'])}"
 

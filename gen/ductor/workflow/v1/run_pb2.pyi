@@ -1509,7 +1509,7 @@ class TimelineEntry(_message.Message):
     """The position of the event within its transition, from 0; -1 for what is woven in."""
     type: _builtins.str
     """The event's type, such as `attempt_created` or `node_ended`; of a control `control_accepted`, `control_applied` or `control_rejected`, of a
-    signal `signal_accepted`, `signal_applied`, `signal_ignored` or `signal_discarded`.
+    signal `signal_accepted`, `signal_applied`, `signal_ignored` or `signal_discarded`, of a child run `child_started` or `child_ended`.
     """
     step_ref: _builtins.str
     """The step that the event is about; empty where it is about the run."""
@@ -1518,7 +1518,7 @@ class TimelineEntry(_message.Message):
     detail_json: _builtins.str
     """The exact twin of detail, given instead of it as payload_format says."""
     run_id: _builtins.str
-    """The run that the event belongs to."""
+    """The run that the event belongs to; of a child run that is woven in, the child."""
     @_builtins.property
     def event_time(self) -> _timestamp_pb2.Timestamp:
         """The time of the transition, or of what is woven in."""
