@@ -134,17 +134,15 @@ async def _attach(
 
 
 async def _leave(connection: asyncpg.Connection, of: Effects, now: datetime) -> None:
-    closes: list[tuple[Decided, CloseChildren]] = of.get(CloseChildren, [])
-    if handed := [(d, e) for d, e in closes if e.continued_to_run_id]:
-        await connection.execute(SQL["hand_over_children"], *ids(handed), [e.continued_to_run_id for _, e in handed])
-    controls = [
-        (d, (e.step_ref, _born_later(d, e), "", control_id(d.key[1], e.step_ref, e.verb, e.key), e.verb, e.reason))
-        for d, e in of.get(ControlChildren, ())
-    ]
-    controls += [(d, row) for d, e in closes for row in _closing(d, e)]
-    if controls:
-        columns = [list(column) for column in zip(*(row for _, row in controls), strict=True)]
-        await connection.execute(SQL["control_children"], *ids(controls), *columns, now)
+    """Controls to nodes' children first; then what is let go; what then is left is closed with its parent."""
+    await _control(
+        connection,
+        [
+            (d, (e.step_ref, _born_later(d, e), "", control_id(d.key[1], e.step_ref, e.verb, e.key), e.verb, e.reason))
+            for d, e in of.get(ControlChildren, ())
+        ],
+        now,
+    )
     if detached := of.get(DetachChildren):
         await connection.execute(
             SQL["detach_children"],
@@ -152,8 +150,20 @@ async def _leave(connection: asyncpg.Connection, of: Effects, now: datetime) -> 
             [e.step_ref for _, e in detached],
             [_born_later(d, e) for d, e in detached],
         )
+    closes: list[tuple[Decided, CloseChildren]] = of.get(CloseChildren, [])
+    if handed := [(d, e) for d, e in closes if e.continued_to_run_id]:
+        await connection.execute(SQL["hand_over_children"], *ids(handed), [e.continued_to_run_id for _, e in handed])
+    await _control(connection, [(d, row) for d, e in closes for row in _closing(d, e)], now)
     if closes:
         await connection.execute(SQL["leave_children"], *ids(closes))
+
+
+async def _control(
+    connection: asyncpg.Connection, controls: list[tuple[Decided, tuple[Any, ...]]], now: datetime
+) -> None:
+    if controls:
+        columns = [list(column) for column in zip(*(row for _, row in controls), strict=True)]
+        await connection.execute(SQL["control_children"], *ids(controls), *columns, now)
 
 
 def _closing(d: Decided, effect: CloseChildren) -> Iterable[tuple[Any, ...]]:
