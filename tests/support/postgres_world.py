@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.sweep import watch
-from ductord.coordinator.tick import tick
+from ductord.coordinator.tick import tick, tick_alone
 from ductord.engine.compile import compile_definition
 from ductord.engine.limits import LIMITS
 from ductord.model import control as controls
@@ -212,6 +212,9 @@ class PostgresWorld(PostgresWorkers):
                 break
             ticked = await tick(self._coordinator, self._cache, self._limits, 1, [(TENANT, self._run_id)])
             assert (ticked.claimed, ticked.quarantined, ticked.conflicts) == (1, 0, 0)
+            for run, way in ticked.alone:
+                alone = await tick_alone(self._coordinator, self._cache, self._limits, run, way)
+                assert (alone.claimed, alone.quarantined, alone.conflicts, alone.alone) == (1, 0, 0, [])
         seen = self._seen.get(self._run_id, 0)
         rows = await self._owner.fetch(
             "select seq, at, events::text from eec_workflow_transition where run_id = $1 and seq > $2 order by seq",
