@@ -60,6 +60,10 @@ def decide(
 def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
     if new:
         _start(tick)
+    elif tick.graph.fans:
+        rounds.foresee(tick)
+        if tick.lacking:
+            return tick.lacking
     rounds.settle(tick)
     out_of_time = _facts(tick)
     rounds.settle(tick)

@@ -2,8 +2,12 @@
 
 import re
 import uuid
+from hashlib import sha1
 
-_NAMESPACE = uuid.UUID("6f1f4b7e-2d7e-5c1b-9a53-0d1c70c0ffee")
+NAMESPACE = uuid.UUID("6f1f4b7e-2d7e-5c1b-9a53-0d1c70c0ffee")
+_BEGUN = sha1(NAMESPACE.bytes, usedforsecurity=False)
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""The two bits that every UUID has (RFC 9562), in the digit that holds them."""
 
 _ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -15,7 +19,10 @@ def canonical(text: str) -> str | None:
 
 def derived(*parts: str | int) -> str:
     """The UUIDv5 of `parts`, joined unambiguously. Same parts, same id, on every machine and in every release."""
-    return str(uuid.uuid5(_NAMESPACE, "\x1f".join(str(p) for p in parts)))
+    digest = _BEGUN.copy()
+    digest.update("\x1f".join([str(part) for part in parts]).encode())
+    text = digest.hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
 
 def idempotency_key(run_id: str, step_ref: str, item_index: int, logical: int, kind: str = "step") -> str:

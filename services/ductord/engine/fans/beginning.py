@@ -61,6 +61,15 @@ def due_times(tick: Tick, index: int, count: int) -> list[datetime]:
     return [first + interval * number for number in range(count)]
 
 
+def reads(step: Step) -> tuple[str, ...]:
+    """The steps whose outputs are read for what each child of the step is given."""
+    scatter, for_each = step.scatter, step.for_each
+    if scatter is not None and scatter.action is not None:
+        return scatter.action.args.steps
+    given = scatter.input if scatter is not None else for_each.input if for_each is not None else None
+    return given.steps if given is not None else ()
+
+
 def _at_once(step: Step) -> int:
     """How many children of the step may be open together; 0: all."""
     return step.scatter.max_concurrency if step.scatter is not None else 1

@@ -4,7 +4,7 @@ The only part of fan-outs that knows kinds of steps. A node that comes to its en
 then everything else of this one has been handed out.
 """
 
-from ductord.engine.fans import beginning, counting, items
+from ductord.engine.fans import beginning, counting, expanding, items
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
 from ductord.model.effects import SetTimer
@@ -14,6 +14,17 @@ from ductord.model.fan_events import FanStopped
 from ductord.model.inbox import AttemptReport
 
 _BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
+
+
+def foresee(tick: Tick) -> None:
+    """Name what `fill` is likely to read, before anything is judged: the tick is then asked again before it has done its work, and not after."""
+    for index in tick.graph.fans if tick.open else ():
+        if not beginning.may_begin(tick, index):
+            continue
+        tick.lacks(beginning.reads(tick.manifest.steps[index]))
+        most = min(beginning.free(tick, index) + len(tick.inbox.reports), tick.limits.children_per_tick)
+        for first, count in beginning.ranges(expanding.fan_of(tick, index), most):
+            expanding.items(tick, index, first, count)
 
 
 def judge(tick: Tick, report: AttemptReport) -> None:
