@@ -58,6 +58,15 @@ def test_the_tour_of_waiting(engine: Engine, tmp_path: Path) -> None:
     _tour(sections()["Waiting"], engine, tmp_path, [grpcurl_folder()])
 
 
+def test_the_tour_of_fan_outs(engine: Engine, tmp_path: Path) -> None:
+    """The example with pages and a child, children that are listed, redriven by index and cancelled with their parent (F1 to F6)."""
+    for tool in ("curl", "jq"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"the tour needs {tool}")
+    (tmp_path / "examples").symlink_to(Path(__file__).resolve().parents[2] / "examples")
+    _tour(sections()["Fanning out"], engine, tmp_path, [grpcurl_folder()])
+
+
 def _tour(blocks: list[Block], engine: Engine, folder: Path, tools: list[Path]) -> None:
     """Run the blocks in one shell, as a reader would, and compare block by block."""
     script = ["set -euo pipefail"]
