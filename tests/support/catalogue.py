@@ -62,12 +62,11 @@ class Catalogue:
         if number > len(versions):
             return Workflow(problem="unknown_version")
         version = versions[number - 1]
-        if version.archived:
-            return Workflow(version=version.number, problem="archived")
         return Workflow(
             definition_id=version.definition_id,
             version_id=version.version_id,
             version=version.number,
             tier=version.manifest.tier,
             input_schema=version.manifest.input_schema,
+            problem="archived" if version.archived else "",
         )
