@@ -52,7 +52,8 @@ class Ticker:
 
     def _decision(self, loaded: Loaded) -> Decision | Missing:
         assert loaded.compiled is not None
-        return decide(loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, self._now)
+        manifest, programs = loaded.compiled.manifest, loaded.compiled.programs
+        return decide(manifest, programs, loaded.known.run, loaded.inbox, self._now, self.limits)
 
     async def commit(self, *decided: Decided) -> set[str]:
         """Commit what was decided last; the runs that lost the race."""

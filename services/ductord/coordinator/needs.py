@@ -132,6 +132,7 @@ async def _kin(connection: asyncpg.Connection, asked: list[tuple[Loaded, KinNeed
                 status=RunStatus(row["status"]),
                 redrivable=row["redrivable"],
                 first_run_id=row["first_run_id"],
+                told=row["told"],
             )
         )
     for (loaded, need), kin in zip(asked, found, strict=True):

@@ -33,10 +33,11 @@ order by x.number, a.item_index;
 -- name: load_kin
 -- The child runs of a node as they stand now, of each index that of the latest attempt. Redrivable is what `engine.controls.redriving` says. Of a source ($5) that
 -- is open there are none.
-select x.number::int, k.item_index, k.child_run_id::text, k.first_run_id::text, coalesce(r.status, 'pending') as status, coalesce(r.redrivable, false) as redrivable
+select x.number::int, k.item_index, k.child_run_id::text, k.first_run_id::text, coalesce(r.status, 'pending') as status, coalesce(r.redrivable, false) as redrivable,
+       r.status is distinct from 'completed' or k.status is not distinct from 'completed' as told
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::bool[]) with ordinality as x(tenant_id, run_id, step_ref, since, ended, number)
 cross join lateral (
-    select distinct on (c.item_index) c.item_index, c.child_run_id, c.first_run_id from eec_workflow_child c
+    select distinct on (c.item_index) c.item_index, c.child_run_id, c.first_run_id, c.status from eec_workflow_child c
     where c.tenant_id = x.tenant_id and c.parent_run_id = x.run_id and c.step_ref = x.step_ref and c.attempt >= x.since
     order by c.item_index, c.attempt desc offset 0
 ) k
