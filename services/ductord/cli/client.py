@@ -5,7 +5,7 @@ listens. It never reads a row and knows no service's module.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -60,6 +60,19 @@ class Client:
             return await rpc(request, metadata=self._metadata, timeout=limit_s)
         except grpc.aio.AioRpcError as error:
             raise refusal_from(error) from None
+
+    async def stream(
+        self, rpc: grpc.aio.UnaryStreamMultiCallable[Ask, Answer], request: Ask, *, limit_s: float
+    ) -> AsyncGenerator[Answer]:
+        """The answers of a server stream. Raises `Refusal`, DEADLINE_EXCEEDED when it takes longer than `limit_s`. Leaving it ends the call."""
+        call: Any = rpc(request, metadata=self._metadata, timeout=limit_s)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise refusal_from(error) from None
+        finally:
+            call.cancel()
 
     async def definition_id(self, name: str) -> str:
         """The definition id of a family slug; an id is answered as it is."""

@@ -7,7 +7,8 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Group
+from google.protobuf.timestamp_pb2 import Timestamp
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +17,17 @@ from ductor.workflow.v1 import common_pb2 as common
 from ductor.workflow.v1 import definition_pb2 as model
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definitions
 from ductor.workflow.v1 import workflow_service_pb2 as runs_api
-from ductor.workflow.v1.run_pb2 import CompensationEntryStatus, CompensationStatus, StepState
+from ductor.workflow.v1.run_pb2 import (
+    RUN_STATUS_COMPLETED,
+    RUN_STATUS_PENDING,
+    CompensationEntryStatus,
+    CompensationStatus,
+    RunTreeNode,
+    StepState,
+)
+from ductord.cli import trees
 from ductord.cli.client import Client
+from ductord.cli.fans import bar
 from ductord.cli.output import STATUS_STYLES, clean, console, status_text
 from ductord.cli.runs import node_status, remark, run_status
 from ductord.cli.words import span, word
@@ -67,10 +77,18 @@ class Board:
         self._depth = _depths(self._sources, edges)
         self._nodes: Sequence[StepState] = ()
 
-    def drawn(self, answer: runs_api.GetRunResponse, nodes: Sequence[StepState], *, away: bool = False) -> Group:
-        """The picture. `away`: the server cannot be reached; the nodes are those of the picture before."""
+    def drawn(
+        self,
+        answer: runs_api.GetRunResponse,
+        nodes: Sequence[StepState],
+        *,
+        tree: Sequence[RunTreeNode] = (),
+        away: bool = False,
+        later_s: float = 0.0,
+    ) -> Group:
+        """The picture. `tree`: the runs below the run. `away`: the server cannot be reached. `later_s`: how long ago the answer was told."""
         self._nodes = nodes or self._nodes
-        summary, now = answer.data.summary, answer.metadata.fetched_at
+        summary, now = answer.data.summary, _later(answer.metadata.fetched_at, later_s)
         head = Text.assemble(
             (f"{summary.workflow_type} v{summary.version}  ", "bold"),
             status_text(run_status(summary)),
@@ -81,12 +99,13 @@ class Board:
         if away:
             tail = Text("the server cannot be reached; trying again …", style="yellow")
         grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        shown = self._fitting(console(sys.stdout).size.height - FRAME_ROWS)
+        rows = console(sys.stdout).size.height - FRAME_ROWS
+        shown = self._fitting(rows)
         for node in shown:
             grid.add_row(*self._row(node, now))
         hidden = len(self._nodes) - len(shown)
         more = Text(f"… and {hidden} more steps", style="dim") if hidden else Text("")
-        return Group(head, grid, more, *_ledger(answer), tail)
+        return Group(head, grid, more, *_below(tree, rows - len(shown), now), *_ledger(answer), tail)
 
     def _fitting(self, rows: int) -> Sequence[StepState]:
         if len(self._nodes) <= rows:
@@ -94,7 +113,7 @@ class Board:
         order = sorted(range(len(self._nodes)), key=lambda i: INTEREST.index(node_status(self._nodes[i])))
         return [self._nodes[i] for i in sorted(order[: max(rows, 3)])]
 
-    def _row(self, node: StepState, now: object) -> list[Text]:
+    def _row(self, node: StepState, now: object) -> list[RenderableType]:
         status = node_status(node)
         style = STATUS_STYLES.get(status, "")
         name = Text.assemble(
@@ -109,9 +128,28 @@ class Board:
             status_text(status),
             Text(tries, style="yellow"),
             Text(span(node, now=now), style="dim"),
+            bar(node.fan) if node.HasField("fan") else Text(""),
             Text(clean(remark(node, now)), style="red" if node.HasField("error") else "dim"),
             Text("← " + ", ".join(sources) if sources else "", style="dim", overflow="ellipsis", no_wrap=True),
         ]
+
+
+def _below(tree: Sequence[RunTreeNode], rows: int, now: object) -> list[Text]:
+    """The tree of children: all of it where it fits, else what is open and what failed."""
+    rows = max(rows - 2, 3)
+    if len(tree) > rows:
+        keep = {node.run_id for node in tree if node.status not in (RUN_STATUS_COMPLETED, RUN_STATUS_PENDING)}
+        for node in reversed(tree):  # whose child is shown is shown
+            if node.run_id in keep:
+                keep.add(node.parent_run_id)
+        tree = [node for node in tree if node.run_id in keep][:rows]
+    return [Text("children", style="dim"), *trees.lines(tree, now)] if tree else []
+
+
+def _later(at: Timestamp, seconds: float) -> Timestamp:
+    found = Timestamp()
+    found.FromMicroseconds(at.ToMicroseconds() + int(seconds * 1_000_000))
+    return found
 
 
 def _ledger(answer: runs_api.GetRunResponse) -> list[Text]:

@@ -9,6 +9,8 @@ from ductord.cli.waits import waits_for
 from ductord.cli.words import moment, plain
 
 Detail = dict[str, Any]
+_SHOWN: Final = 12
+"""Ranges of indexes that are written out."""
 
 
 def event_line(entry: model.TimelineEntry) -> str:
@@ -118,6 +120,70 @@ def _settled(entry: model.TimelineEntry, detail: Detail) -> str:
     return f"{_verb(detail)} {entry.type.removeprefix('control_')}{': ' + ', '.join(said) if said else ''}"
 
 
+def _expanded(entry: model.TimelineEntry, detail: Detail) -> str:
+    version = f", version {detail['version']}" if detail.get("version") else ""
+    return f"{_many(int(detail.get('expected', 0)))} to begin{version}"
+
+
+def _resumed(entry: model.TimelineEntry, detail: Detail) -> str:
+    again = [_range(first, count) for first, count in detail.get("again", [])]
+    return f"goes on{': ' + _some(again) + ' anew' if again else ''}"
+
+
+def _begun(entry: model.TimelineEntry, detail: Detail) -> str:
+    run = f" as {detail['run_id']}" if detail.get("run_id") else ""
+    return f"{_range(detail.get('first', 0), detail.get('count', 1))} begun{run}"
+
+
+def _succeeded(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"{_indexes(detail)} succeeded"
+
+
+def _cancelled(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"{_indexes(detail)} cancelled"
+
+
+def _child_failed(entry: model.TimelineEntry, detail: Detail) -> str:
+    run = f" ({detail['run_id']})" if detail.get("run_id") else ""
+    return f"[{detail.get('item_index', 0)}] failed{run}{_fault(detail)}"
+
+
+def _fan_stopped(entry: model.TimelineEntry, detail: Detail) -> str:
+    return f"no further child begins, the others are cancelled{_fault(detail)}"
+
+
+def _child_run(entry: model.TimelineEntry, detail: Detail) -> str:
+    said = f" {detail['status']}" if detail.get("status") else ""
+    code = f": {detail['code']}" if detail.get("code") else ""
+    verb = entry.type.removeprefix("child_")
+    return f"[{detail.get('item_index', 0)}] run {entry.run_id} {verb}{said}{code}"
+
+
+def _indexes(detail: Detail) -> str:
+    """Pairs of index and attempt as ranges of indexes."""
+    ranges: list[tuple[int, int]] = []
+    for index in sorted(index for index, _ in detail.get("children", [])):
+        first, count = ranges[-1] if ranges else (index, 0)
+        if index == first + count:
+            ranges[-1:] = [(first, count + 1)]
+        else:
+            ranges.append((index, 1))
+    return _some([_range(*found) for found in ranges])
+
+
+def _range(first: int, count: int) -> str:
+    return f"[{first}]" if count == 1 else f"[{first}–{first + count - 1}]"
+
+
+def _some(texts: list[str]) -> str:
+    rest = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return " ".join(texts[:_SHOWN]) + rest
+
+
+def _many(count: int) -> str:
+    return "1 child" if count == 1 else f"{count:,} children"
+
+
 def _told(entry: model.TimelineEntry, detail: Detail) -> str:
     status = f" {detail['case_status']}" if detail.get("case_status") else ""
     comment = f": {detail['comment']}" if detail.get("comment") else ""
@@ -188,6 +254,16 @@ _SAID: Final[dict[str, Callable[[model.TimelineEntry, Detail], str]]] = {
     "compensation_planned": _planned,
     "inverse_ended": _inverse_ended,
     "compensation_ended": _inverse_ended,
+    "fan_expanded": _expanded,
+    "fan_resumed": _resumed,
+    "children_begun": _begun,
+    "children_succeeded": _succeeded,
+    "children_cancelled": _cancelled,
+    "child_failed": _child_failed,
+    "children_dropped": _always("open children are given up"),
+    "fan_stopped": _fan_stopped,
+    "child_started": _child_run,
+    "child_ended": _child_run,
     "control_accepted": _accepted,
     "control_applied": _settled,
     "control_rejected": _settled,

@@ -29,6 +29,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     errors: bool | None = None
     subject: str = ""
     labels: tuple[str, ...] = ()
+    parent: str = ""
+    root: str = ""
 
 
 async def listing(connection: Connection, chosen: Filter, *, limit: int, as_json: bool) -> int:
@@ -45,6 +47,8 @@ async def listing(connection: Connection, chosen: Filter, *, limit: int, as_json
         active_only=chosen.active,
         label=chosen.labels,
         has_errors=chosen.errors,
+        parent_run_id=chosen.parent,
+        root_run_id=chosen.root,
     )
     async with connected(connection) as client:
         found = await summaries(client, request, limit)
@@ -129,6 +133,8 @@ def remark(node: model.StepState, now: Any = None) -> str:
     if node.skip_reason:
         return word(model.SkipReason.DESCRIPTOR, node.skip_reason)
     remarks = ["paused"] if node.paused else []
+    if node.HasField("fan"):
+        remarks.append(_children(node.fan))
     if node.HasField("waiting"):
         remarks.append(wait_text(node.waiting))
     if node.HasField("retry_time") and now is not None:
@@ -137,6 +143,13 @@ def remark(node: model.StepState, now: Any = None) -> str:
     if node.HasField("error"):
         remarks.append(fault_text(node.error))
     return "; ".join(remarks)
+
+
+def _children(fan: model.FanState) -> str:
+    """How far the children have come: `512/1,000 ended, 3 failed`."""
+    failed = f", {fan.failed:,} failed" if fan.failed else ""
+    stop = f", stopping: {fault_text(fan.stop_error)}" if fan.HasField("stop_error") else ""
+    return f"{fan.succeeded + fan.failed + fan.cancelled:,}/{fan.expected:,} ended{failed}{stop}"
 
 
 def _row(run: model.RunSummary) -> list[str | Text]:

@@ -18,6 +18,7 @@ from ductord.cli.operating import verb
 from ductord.cli.output import compact, dumped, facts, print_json, show, status_text, table
 from ductord.cli.runs import EXACT, attempts_of, entries, fault_text, node_status, owed, remark, run_status, steps_of
 from ductord.cli.trail import of_run, trail
+from ductord.cli.trees import tell
 from ductord.cli.words import local, plain, span, word
 from ductord.model.errors import Refusal
 
@@ -25,9 +26,19 @@ _VIEWS = "--timeline, --attempts, --audit and --step: choose one"
 
 
 async def run(
-    connection: Connection, run_id: str, *, timeline: bool, attempts: bool, audit: bool, step: str, as_json: bool
+    connection: Connection,
+    run_id: str,
+    *,
+    timeline: bool,
+    attempts: bool,
+    audit: bool,
+    step: str,
+    index: int | None,
+    as_json: bool,
 ) -> int:
-    """A run: whole, or one view of it."""
+    """A run: whole, or one view of it. `index`: a child of the step."""
+    if index is not None and not step:
+        raise CommandFailed("--index is of a child of a step: name it with --step", code=MISUSED)
     if timeline + attempts + audit + bool(step) > 1:
         raise CommandFailed(_VIEWS, code=MISUSED)
     async with connected(connection) as client:
@@ -38,10 +49,11 @@ async def run(
         elif audit:
             trail(await of_run(client, run_id), as_json)
         elif step:
-            request = api.GetRunStepRequest(run_id=run_id, step_id=step, payload_format=EXACT)
+            request = api.GetRunStepRequest(run_id=run_id, step_id=step, item_index=index, payload_format=EXACT)
             _step((await client.call(client.runs.GetRunStep, request)).data, as_json)
         else:
-            found = await client.call(client.runs.GetRun, api.GetRunRequest(run_id=run_id, payload_format=EXACT))
+            whole = api.GetRunRequest(run_id=run_id, payload_format=EXACT, include_tree=True)
+            found = await client.call(client.runs.GetRun, whole)
             _run(found, await steps_of(client, run_id), await _pending(client, run_id), as_json)
     return DONE
 
@@ -71,6 +83,7 @@ def _run(
     _head(run, now)
     show("")
     steps_table(nodes, now)
+    tell(run, now)
     if run.compensation:
         show("")
         show("compensation", "dim")
@@ -104,6 +117,8 @@ def _head(run: model.RunDetail, now: Any) -> None:
             ("merged into", summary.merged_into_run_id),
             ("continues", summary.continued_from_run_id),
             ("reset from", _reset(summary)),
+            ("child of", _parent(run)),
+            ("root", summary.root_run_id if summary.parent_run_id else ""),
             ("subject", f"{summary.subject_type}:{summary.subject_id}" if summary.subject_type else ""),
             ("labels", " ".join(f"{label.key}:{label.id}" for label in summary.correlation_labels)),
             ("key", run.idempotency_key),
@@ -113,6 +128,13 @@ def _head(run: model.RunDetail, now: Any) -> None:
             ("input", "" if given is None else compact(given)),
         ]
     )
+
+
+def _parent(run: model.RunDetail) -> str:
+    if not run.summary.parent_run_id:
+        return ""
+    place = f" {run.parent_step_ref}[{run.parent_item_index}]" if run.parent_step_ref else ""
+    return f"{run.summary.parent_run_id}{place}"
 
 
 def _reset(summary: model.RunSummary) -> str:
@@ -180,7 +202,8 @@ def _step(node: model.StepState, as_json: bool) -> None:
     tree = plain(node)
     facts(
         [
-            ("step", node.step_ref),
+            ("step", f"{node.step_ref}[{node.item_index}]" if node.HasField("item_index") else node.step_ref),
+            ("run", node.child_run_id),
             ("status", status_text(node_status(node))),
             ("attempt", str(node.attempt)),
             ("took", span(node)),

@@ -1,12 +1,14 @@
 """`ductor run watch`: follow a run to its end. The graph on a terminal, a line per event elsewhere, JSON lines for machines.
 
 The end is where nothing moves any more: a run that is continued as new is followed to its successor, and one that owes inverses until they are worked off.
-It polls the reads: quickly at first, then twice a second. A server that is away for a while (a restart, a kill) is waited for: runs outlive it.
+It is told of every change (WatchRun), and goes on where it was when the stream breaks: a server that is away for a while (a restart, a kill) is waited for,
+and runs outlive it.
 """
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 
 import msgspec
 
@@ -22,15 +24,26 @@ from ductord.cli.words import plain, word
 from ductord.model.enums import RunStatus
 from ductord.model.errors import Refusal
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.03, 0.5
+INTERVAL_MS, BEAT_MS = 100, 1_000
+"""How often a change is drawn at most, and how often the picture is drawn anew without one: its clocks run."""
+PAUSE_S = 0.5
+"""How long a server that is away is left alone."""
+LATE_S = 0.05
+"""So near to its end, a call that fails has no time to be made again."""
+TREE_S = 1.0
+"""How often the tree of children is read."""
+PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 PAGE = 1_000
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a run. `away`: the server could not be reached, the rest is what was seen before."""
+    """What is known of a run. `nodes`: by step ref, in graph order. `away`: the server cannot be reached, the rest is what was seen before. `moved`: it is not
+    the same as before."""
 
     answer: api.GetRunResponse
+    nodes: Mapping[str, model.StepState]
     away: bool = False
+    moved: bool = True
 
     @property
     def run_id(self) -> str:
@@ -83,33 +96,62 @@ async def looks(client: Client, run_id: str, timeout_s: float) -> AsyncIterator[
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout_s
-    pause = FIRST_PAUSE_S
-    before: api.GetRunResponse | None = None
+    seen: Seen | None = None
+    after: int | None = None
     while True:
+        request = api.WatchRunRequest(
+            run_id=run_id, after_seq=after, follow=True, min_interval_ms=INTERVAL_MS, heartbeat_ms=BEAT_MS
+        )
         try:
-            answer = await client.call(client.runs.GetRun, api.GetRunRequest(run_id=run_id, payload_format=EXACT))
-            seen = Seen(answer=answer)
-            if before is not None and answer.data != before.data:
-                pause = FIRST_PAUSE_S
-            before = answer
+            messages = client.stream(client.runs.WatchRun, request, limit_s=max(deadline - clock(), 0.01))
+            async with aclosing(messages):
+                async for message in messages:
+                    seen = await _seen(client, seen, message)
+                    run_id, after = message.run_id, message.seq
+                    yield seen
+            if seen is not None and seen.over and not seen.successor:
+                return
         except Refusal as refusal:
-            if before is None or refusal.code not in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"):
+            late = clock() > deadline - LATE_S
+            if refusal.code not in PASSING or (seen is None and not late):
                 raise
-            seen = Seen(answer=before, away=True)
-        yield seen
-        if seen.over:
-            if not seen.successor:
-                return
-            run_id = seen.successor
-            continue
-        if clock() + pause > deadline:
-            status = run_status(before.data)
-            if RunStatus(status).terminal:
-                say(f"the compensation of run {run_id} still runs after {timeout_s:g} s; it goes on", "yellow")
-                return
-            raise CommandFailed(f"run {run_id} is still {status} after {timeout_s:g} s; it goes on")
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, LAST_PAUSE_S)
+            if seen is not None and not late:
+                seen = msgspec.structs.replace(seen, away=True)
+                yield seen
+        if clock() > deadline - LATE_S:
+            break
+        await asyncio.sleep(PAUSE_S)
+    _time_is_up(seen, run_id, timeout_s)
+
+
+def _time_is_up(seen: Seen | None, run_id: str, timeout_s: float) -> None:
+    status = run_status(seen.answer.data) if seen is not None else "not known"
+    if seen is not None and RunStatus(status).terminal:
+        say(f"the compensation of run {run_id} still runs after {timeout_s:g} s; it goes on", "yellow")
+        return
+    raise CommandFailed(f"run {run_id} is still {status} after {timeout_s:g} s; it goes on")
+
+
+async def _seen(client: Client, before: Seen | None, message: api.WatchRunResponse) -> Seen:
+    """What a message makes of what was known."""
+    if message.kind == api.WATCH_KIND_HEARTBEAT and before is not None:
+        return msgspec.structs.replace(before, away=False, moved=False)
+    owes = message.summary.compensation_status not in (
+        model.COMPENSATION_STATUS_NONE, model.COMPENSATION_STATUS_UNSPECIFIED,
+    )  # fmt: skip
+    nodes = {} if before is None or message.kind != api.WATCH_KIND_CHANGE else dict(before.nodes)
+    if message.kind == api.WATCH_KIND_CHANGE and before is None:  # gone on where another connection had been
+        nodes = {node.step_ref: node for node in await steps_of(client, message.run_id)}
+    nodes |= {node.step_ref: node for node in message.nodes}
+    if before is None or before.run_id != message.run_id or message.ended or owes:
+        request = api.GetRunRequest(run_id=message.run_id, payload_format=EXACT)
+        answer = await client.call(client.runs.GetRun, request)
+    else:
+        answer = api.GetRunResponse()
+        answer.CopyFrom(before.answer)
+        answer.data.summary.CopyFrom(message.summary)
+        answer.metadata.CopyFrom(message.metadata)
+    return Seen(answer=answer, nodes=nodes)
 
 
 async def _silently(client: Client, run_id: str, timeout_s: float) -> Seen:
@@ -119,15 +161,38 @@ async def _silently(client: Client, run_id: str, timeout_s: float) -> Seen:
 
 
 async def _on_a_terminal(client: Client, run_id: str, timeout_s: float) -> Seen:
+    clock = asyncio.get_running_loop().time
     with drawing.live() as screen:
         board: drawing.Board | None = None
+        shown, known_at = 0.0, clock()
+        tree: Sequence[model.RunTreeNode] = ()
         async for seen in looks(client, run_id, timeout_s):
             last = seen
+            known_at = clock() if seen.moved else known_at
             if board is None:
                 board = await drawing.board(client, seen.answer.data.summary.version_id)
-            nodes = () if seen.away else await steps_of(client, seen.run_id)
-            screen.update(board.drawn(seen.answer, nodes, away=seen.away), refresh=True)
+            if _has_child_runs(seen) and not seen.away and (clock() - shown > TREE_S or seen.over):
+                shown, tree = clock(), await _tree(client, seen.run_id)
+            picture = board.drawn(
+                seen.answer, list(seen.nodes.values()), tree=tree, away=seen.away, later_s=clock() - known_at
+            )
+            screen.update(picture, refresh=True)
     return last
+
+
+def _has_child_runs(seen: Seen) -> bool:
+    return any(node.fan.mode == model.FAN_MODE_CHILD_WORKFLOW for node in seen.nodes.values() if node.HasField("fan"))
+
+
+async def _tree(client: Client, run_id: str) -> Sequence[model.RunTreeNode]:
+    """The runs below a run; none where the server is away just now, which the stream says itself."""
+    request = api.GetRunRequest(run_id=run_id, payload_format=EXACT, include_tree=True)
+    try:
+        return (await client.call(client.runs.GetRun, request)).data.tree
+    except Refusal as refusal:
+        if refusal.code not in PASSING:
+            raise
+        return ()
 
 
 async def _as_lines(client: Client, run_id: str, timeout_s: float, *, as_json: bool) -> Seen:
@@ -138,7 +203,7 @@ async def _as_lines(client: Client, run_id: str, timeout_s: float, *, as_json: b
         if seen.away and not away:
             say("the server cannot be reached; trying again …", "dim")
         away = seen.away
-        if away:
+        if away or not seen.moved:
             continue
         if seen.run_id != history.run_id:
             history = History(client, seen.run_id)

@@ -27,6 +27,8 @@ def list_(
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="KEY:ID", help="A label that must be there; may be repeated.")
     ] = None,
+    parent: Annotated[str, typer.Option("--parent", metavar="RUN", help="Only children of this run.")] = "",
+    root: Annotated[str, typer.Option("--root", metavar="RUN", help="Only runs below this root, at every depth.")] = "",
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
@@ -43,6 +45,8 @@ def list_(
         errors=errors,
         subject=subject,
         labels=tuple(label or ()),
+        parent=parent,
+        root=root,
     )
     ending.finish(
         runs.listing(client.Connection(target=target, tenant=tenant), chosen, limit=limit, as_json=as_json),
@@ -61,16 +65,44 @@ def show(
     step: Annotated[
         str, typer.Option("--step", metavar="REF", help="One step with its input, output and attempts.")
     ] = "",
+    index: Annotated[
+        int | None, typer.Option("--index", min=0, metavar="N", help="With --step: one child of the step.")
+    ] = None,
     tenant: Tenant = "",
     target: Target = "",
     as_json: Json = False,
 ) -> None:
-    """Show a run with its steps, input and result, what it owes and what is asked of it."""
+    """Show a run with its steps, children, input and result, what it owes and what is asked of it."""
     from ductord.cli import client, ending, showing
 
     connection = client.Connection(target=target, tenant=tenant)
     ending.finish(
-        showing.run(connection, run, timeline=timeline, attempts=attempts, audit=audit, step=step, as_json=as_json),
+        showing.run(
+            connection, run, timeline=timeline, attempts=attempts, audit=audit, step=step, index=index, as_json=as_json
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def steps(
+    run: RunId,
+    step: Annotated[str, typer.Option("--step", metavar="REF", help="The children of this step, which fans out.")] = "",
+    status: Annotated[str, typer.Option("--status", metavar="STATUS", help="Only those in this status.")] = "",
+    index: Annotated[
+        str, typer.Option("--index", metavar="FROM-TO", help="Only children of these indexes: 7, 10-20, 10- or -20.")
+    ] = "",
+    limit: Limit = 1_000,
+    tenant: Tenant = "",
+    target: Target = "",
+    as_json: Json = False,
+) -> None:
+    """List the steps of a run, or the children of one that fans out, by index."""
+    from ductord.cli import client, ending, fans
+
+    connection = client.Connection(target=target, tenant=tenant)
+    ending.finish(
+        fans.children(connection, run, step=step, status=status, index=index, limit=limit, as_json=as_json),
         as_json=as_json,
     )
 
@@ -87,7 +119,7 @@ def watch(
 ) -> None:
     """Follow a run to its end, over its successors and until nothing is owed. Exit code 1 unless it completes.
 
-    On a terminal its graph is drawn; elsewhere there is a line per event, and with --json a JSON line.
+    On a terminal its graph is drawn, with a bar per fan-out and the tree of its children; elsewhere there is a line per event, and with --json a JSON line.
     """
     from ductord.cli import client, ending, watching
 
