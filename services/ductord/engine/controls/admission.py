@@ -137,8 +137,7 @@ def _node_refusal(manifest: Manifest, run: Run | None, control: Control) -> Reje
     if control.verb is Verb.RESUME_NODE and not node.paused:
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, "is not paused")
     if control.verb in _ABOUT_ATTEMPTS and not _has_attempts(manifest.steps[index]):
-        kind = _word(manifest.steps[index].type)
-        return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, f"is of type {kind}: it has no attempts")
+        return _without_attempts(manifest.steps[index], node, control)
     if control.verb is Verb.PAUSE_NODE and node.cancelling:
         return _by_node("NODE_STATUS_UNSUITED", control.step_ref, node, "was asked to stop")
     return None
@@ -147,6 +146,16 @@ def _node_refusal(manifest: Manifest, run: Run | None, control: Control) -> Reje
 def _has_attempts(step: Step) -> bool:
     """Whether workers work for the step, or for its inline children."""
     return step.action is not None or (step.scatter is not None and step.scatter.action is not None)
+
+
+def _without_attempts(step: Step, node: Node, control: Control) -> Rejection | None:
+    """A step that no worker works for has no retries and no time-outs of attempts. The time of all children together is another thing, be they runs (A3)."""
+    if control.verb is Verb.UPDATE_NODE_TIMEOUT and (step.scatter is not None or step.for_each is not None):
+        if set(control.body.fields) <= {"total_timeout_ms"}:
+            return None
+        what = "has runs as children: of its time-outs only total_timeout_ms can be changed"
+        return _by_node("NODE_STATUS_UNSUITED", step.ref, node, what)
+    return _by_node("NODE_STATUS_UNSUITED", step.ref, node, f"is of type {_word(step.type)}: it has no attempts")
 
 
 def _reset_refusal(manifest: Manifest, run: Run | None, ref: str, index: int, node: Node) -> Rejection | None:
