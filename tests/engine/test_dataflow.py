@@ -232,3 +232,27 @@ def test_a_reduce_begins_with_its_initial_or_null_f6() -> None:
 def test_a_projection_is_a_map_of_each_f6_l4() -> None:
     fault = _fault(Operation.PROJECT, "ITEM", [{"a": 1}, [2]])
     assert fault.message == "step d, element 1: expression `ITEM`: must be a map, this is a list"
+
+
+@pytest.mark.parametrize("expr", ["1.0 / ITEM", "ITEM / 0.0", "-1.0 / ITEM"])
+def test_what_is_no_number_fails_the_step_pl_04_f6(expr: str) -> None:
+    fault = _fault(Operation.MAP, expr, [0])
+    assert fault.code == "expression_error"
+    assert fault.message.startswith(f"step d, element 0: expression `{expr}`: its value cannot be carried")
+
+
+def test_a_condition_may_settle_what_one_side_cannot_ce_02_f6() -> None:
+    items = [{}, {"a": 1}, {"a": 2}]
+    assert _output(Operation.FILTER, "has(ITEM.a) && ITEM.a == 1", items) == {"result": [{"a": 1}]}
+    assert _output(Operation.FILTER, "ITEM.a == 1 || true", items) == {"result": items}
+    assert _fault(Operation.FILTER, "ITEM.a == 1 || false", items).code == "expression_error"
+
+
+def test_int_and_double_meet_as_doubles_ce_01_l5_f6() -> None:
+    assert _output(Operation.MAP, "ITEM * 1.5 + INDEX", [2, 2.5]) == {"result": [3, 4.75]}
+    assert _output(Operation.FILTER, "1 <= ITEM && ITEM < 2", [1, 1.5, 2]) == {"result": [1, 1.5]}
+
+
+def test_data_is_never_evaluated_f6_l3() -> None:
+    items = ["${{ RUN.id }}", "ITEM", {"x": "${{ 1 }}"}]
+    assert _output(Operation.MAP, "ITEM", items) == {"result": items}
