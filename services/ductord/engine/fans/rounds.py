@@ -66,9 +66,12 @@ def fill(tick: Tick) -> None:
 
 def _has_more(tick: Tick, index: int) -> bool:
     """Whether the next tick has something to do for the node of which nobody would tell it."""
-    if beginning.may_begin(tick, index):
-        return beginning.free(tick, index) > 0
-    return counting.over(tick, index)
+    node = tick.work.nodes[index]
+    if node.status not in _BEGUN or node.fan is None:
+        return False
+    if counting.over(tick, index) or (not node.cancelling and counting.too_many(tick, index) is not None):
+        return True
+    return beginning.may_begin(tick, index) and beginning.free(tick, index) > 0
 
 
 def _stop(tick: Tick, index: int) -> None:
