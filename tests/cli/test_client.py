@@ -65,6 +65,17 @@ def test_trigger_waits_and_says_how_it_ended(engine: Engine) -> None:
     assert shown["data"]["result"] == {"order_id": "o-1", "outcome": "shipped"}  # type: ignore[index]
 
 
+def test_a_document_is_read_page_by_page(engine: Engine) -> None:
+    """The example of fan-outs: pages side by side, sums by dataflow, published through a run of another definition (F1, F2, F5, F6)."""
+    pages = '{"title": "Logbook", "pages": [{"text": "Calm."}, {}, {"text": "Land."}]}'
+    code, output, errors = _ductor(engine, "trigger", "document_pipeline", "--input", pages, "--wait")
+    lines = output.splitlines()
+    assert (code, errors) == (0, "")
+    assert json.loads(lines[-1]) == {"path": "/documents/Logbook", "characters": 10, "unreadable": [2]}
+    shown = _json(engine, "run", "show", lines[0], "--step", "publish")
+    assert shown["output"]["output"] == {"path": "/documents/Logbook"}  # type: ignore[index]
+
+
 def test_a_failed_run_is_exit_code_1(engine: Engine) -> None:
     """`trigger --wait` and `run watch` fail with the run, and say where and why."""
     code, output, _ = _ductor(
