@@ -19,6 +19,7 @@ from ductord.model.inbox import Signal
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION, Edge, Manifest, Step
 from ductord.model.run import Run
 from ductord.model.specs import ActionSpec
+from tests.support.fan_books import fans_are_counted
 
 TENANT = "t"
 
@@ -282,6 +283,8 @@ class Books:
         assert [tuple(entry) for entry in ledger] == [
             (e.step_ref, e.kind, e.block, e.number, e.status, e.attempt, e.source_attempt) for e in run.saga.plan
         ]
+        if any(node.fan is not None for node in run.nodes):
+            await fans_are_counted(self.owner, await self.compiled(run_id), run)
         if run.status.terminal:
             assert all(node.status.terminal for node in run.nodes)
             assert all(node.status is not NodeStatus.WAITING for node in run.nodes)

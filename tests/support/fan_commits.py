@@ -69,6 +69,8 @@ class FanCommits(Tasks):
         """When it is to begin; None: at once."""
         self.pages: dict[tuple[str, int], tuple[list[Any], ...]] = {}
         """Frozen collections, by step and the number of the expansion."""
+        self.again = False
+        """Whether the last tick had the run woken for another."""
         self._seq = 0
         """The transition that is being committed; 0: none."""
 
@@ -108,7 +110,7 @@ class FanCommits(Tasks):
             case PassChildOn():
                 self.kinship.pass_on(run_id, effect.run_id)
             case TickAgain():
-                pass
+                self.again = True
             case _:
                 assert_never(effect)
 

@@ -240,16 +240,23 @@ class Kinship:
         """The run has ended in this transition: its open children get what their policy says, or are the successor's (F5, C6). Nobody waits for them any
         more."""
         run_id = parent.start.run_id
-        for row in list(self._open(run_id)):
+        closed = list(self._open(run_id))
+        handed = [row for row in closed if not row.sync or row.end_time is not None]
+        for row in closed:
             verb = _CLOSING[row.close_policy]
-            if effect.continued_to_run_id and (not row.sync or row.end_time is not None):
-                self._add(msgspec.structs.replace(row, parent_run_id=effect.continued_to_run_id, sync=False, **_UNTOLD))
-                row.detached = True
+            if effect.continued_to_run_id and row in handed:
+                # Numbers that no attempt of the successor's own node will have.
+                of_place = [r.attempt for r in handed if (r.step_ref, r.item_index) == (row.step_ref, row.item_index)]
+                changed = {"parent_run_id": effect.continued_to_run_id, "attempt": row.attempt - max(of_place)}
+                self._add(msgspec.structs.replace(row, sync=False, **changed, **_UNTOLD))
             elif verb is not None and not (effect.status is RunStatus.TIMED_OUT and verb is Verb.CANCEL):
                 reason = f"its parent run ended: {effect.status}"
                 self._send(parent, row, verb, control_id(run_id, "", verb, f"close:{seq}"), reason, now)
             if row.end_time is None:
                 row.sync = False
+        if effect.continued_to_run_id:
+            for row in handed:
+                row.detached = True
 
     def _send(self, parent: "Rows", row: ChildRow, verb: Verb, request_id: str, reason: str, now: datetime) -> None:
         """A control of a child, as an operator would send it: once per request id."""

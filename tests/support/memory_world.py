@@ -17,7 +17,7 @@ from ductord.model.manifest import Manifest
 from ductord.model.run import RunStart
 from tests.support.births import bear_all
 from tests.support.catalogue import Catalogue
-from tests.support.needs import result_of, status_of
+from tests.support.needs import fans_are_counted, result_of, status_of
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt
 from tests.support.world import (
@@ -164,6 +164,7 @@ class MemoryWorld:
             bear_all(rows.family, self._now)
             if transition is not None:
                 transitions.append(transition)
+                fans_are_counted(rows)
             elif told == self._facts(rows):
                 return transitions
 

@@ -7,11 +7,12 @@ import orjson
 from ductord.engine import faults
 from ductord.engine.controls.redriving import refusal
 from ductord.model.control import Control
-from ductord.model.enums import AttemptStatus, Outcome, RunStatus, TaskKind, Verb
+from ductord.model.enums import AttemptStatus, CheckpointStatus, Outcome, RunStatus, TaskKind, Verb
 from ductord.model.fan import Gathered, GatheredChild, Item, ItemRow, Kin
 from ductord.model.fault import Fault
 from ductord.model.inbox import Origin
 from ductord.model.needs import Apart, GatheredNeed, ItemsNeed, KinNeed, Need, PageNeed, WorkflowNeed
+from tests.support.fan_law import Came, is_counted
 from tests.support.tasks import Attempt
 
 if TYPE_CHECKING:
@@ -55,6 +56,29 @@ def result_of(rows: "Rows") -> Any:
     if rows.result is None or rows.result.refs is None:
         return orjson.loads(rows.result.output_json) if rows.result else None
     return {ref: rows.attempts[ref, attempt].output for ref, attempt in rows.result.refs.items()}
+
+
+def fans_are_counted(rows: "Rows") -> None:
+    """The counters of fan-outs are those of their rows (law)."""
+    assert rows.run is not None
+    for step, node in zip(rows.manifest.steps, rows.run.nodes, strict=True):
+        if node.fan is None:
+            continue
+        latest: dict[int, tuple[int, Came]] = {}
+        for row in _items(rows, step.ref, node.fan.next, 2**31 - 1):
+            latest[row.task.item_index] = row.task.attempt, _CAME.get(row.status, Came.ENDED)
+        for child in rows.kinship.latest(rows.start.run_id, step.ref):
+            of = latest.get(child.item_index, (0, Came.OPEN))
+            if of[0] < child.attempt and child.item_index < node.fan.next:
+                done = child.status is RunStatus.COMPLETED or child.checkpoint_status is CheckpointStatus.REACHED
+                ended = Came.SUCCEEDED if done else Came.ENDED
+                # What was behind a redrive it has seen for itself, and was never told.
+                known = child.applied_time is not None or child.attempt < node.attempt
+                latest[child.item_index] = child.attempt, ended if known else Came.OPEN
+        is_counted(step.ref, node, {index: came for index, (_, came) in latest.items()})
+
+
+_CAME = {AttemptStatus.OPEN: Came.OPEN, AttemptStatus.SUCCEEDED: Came.SUCCEEDED}
 
 
 def _top(home: "Rows", need: ItemsNeed | GatheredNeed, origin: Origin | None) -> int:

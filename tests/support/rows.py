@@ -86,6 +86,7 @@ class Rows(Commits):
             sources |= {key: self.source_output(key) for key in wanted}
             payloads |= {key: self._payload(key) for key in letters}
             needs |= {need: given(self, need) for need in lacking}
+        self.again = False
         seq = self._seq = decision.run.seq if decision.run is not None else 0
         for effect in sorted(decision.effects, key=commit_order):
             self._store(effect, now)
