@@ -19,7 +19,7 @@ from ductord.engine.limits import LIMITS
 from ductord.engine.retry import FINAL, REFUSED
 from ductord.engine.steps import event_set, human_loop
 from ductord.model import jsonvalue
-from ductord.model.authored import compensation, waits, words
+from ductord.model.authored import compensation, fans, waits, words
 from ductord.model.fanout import MAX_CHILDREN, MAX_DEPTH
 from ductord.rpc import paging
 from ductord.rpc.config import Settings
@@ -75,6 +75,7 @@ LIMITS_TABLE = {
     "the items of one fan-out, together": LIMITS.aggregate_max_bytes,
     "what a gather or a for_each collects": LIMITS.aggregate_max_bytes,
     "elements of a dataflow step": MAX_CHILDREN,
+    "fields of a projection": fans.MAX_FIELDS,
     "runs nested in each other": MAX_DEPTH,
     "a page of a list": paging.MAX_SIZE,
 }
