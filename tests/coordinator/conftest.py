@@ -55,6 +55,11 @@ class Ticker:
         manifest, programs = loaded.compiled.manifest, loaded.compiled.programs
         return decide(manifest, programs, loaded.known.run, loaded.inbox, self._now, self.limits)
 
+    @property
+    def now(self) -> datetime:
+        """The time of what was decided last."""
+        return self._now
+
     async def commit(self, *decided: Decided) -> set[str]:
         """Commit what was decided last; the runs that lost the race."""
         async with self.connection.transaction():

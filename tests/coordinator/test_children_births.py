@@ -86,7 +86,7 @@ async def test_sg_02_a_crash_between_two_chunks_loses_no_child_and_doubles_none(
 
 
 async def test_sw_01_no_child_begins_after_the_cancel(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
-    """SW-01: a second coordinator has decided to begin the next children when the cancel is committed: its decision is void, and all that were born are told."""
+    """SW-01: who has decided to begin the next children when the cancel is committed decided in vain, and all that were born are told."""
     for one in (ticker, other_ticker):
         one.limits = structs.replace(LIMITS, children_per_tick=10)
     parent = await begun(books, ticker, over("runs"), width=30)
@@ -111,7 +111,7 @@ async def test_sw_01_no_child_begins_after_the_cancel(books: Books, ticker: Tick
 
 
 async def test_f5_the_version_is_the_newest_and_then_frozen(books: Books, ticker: Ticker) -> None:
-    """F5, D1: children of one fan run the version that was the newest when it began, also those that begin after another was published, or that was archived."""
+    """F5, D1: children run the version that was the newest when their fan began, also after another was published and that was archived."""
     ticker.limits = structs.replace(LIMITS, children_per_tick=2)
     parent = await begun(books, ticker, over("runs"), width=4)
     await books.release(family("page", *PAGE))
