@@ -149,9 +149,7 @@ class PostgresWorld(PostgresWorkers):
         return published.matched, published.duplicate
 
     async def follow(self) -> None:
-        born = (await born_of(self._owner, self._run_id))[-1]
-        self._run_id = born.run_id
-        self._seen.setdefault(born.run_id, born.reset_from_seq)
+        self._run_id = (await born_of(self._owner, self._run_id))[-1].run_id
 
     async def open(self) -> None:
         """Empty the database of what a story before has left, and put the story's clock in place."""
@@ -215,7 +213,10 @@ class PostgresWorld(PostgresWorkers):
             for run, way in ticked.alone:
                 alone = await tick_alone(self._coordinator, self._cache, self._limits, run, way)
                 assert (alone.claimed, alone.quarantined, alone.conflicts, alone.alone) == (1, 0, 0, [])
-        seen = self._seen.get(self._run_id, 0)
+        if (seen := self._seen.get(self._run_id)) is None:
+            # What a reset run begins with is its source's.
+            adopted = "select reset_from_seq from eec_workflow_run_start where run_id = $1"
+            seen = await self._owner.fetchval(adopted, self._run_id)
         rows = await self._owner.fetch(
             "select seq, at, events::text from eec_workflow_transition where run_id = $1 and seq > $2 order by seq",
             self._run_id,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from ductord.model.enums import RunStatus, TaskKind
 from ductord.model.recording import (
@@ -107,7 +108,8 @@ def _workflows(rows: Rows) -> Iterator[WorkflowLine]:
         if spec is not None and spec.workflow is not None:
             slug = spec.workflow.family_slug
             for version in rows.kinship.catalogue.versions(slug):
-                workflow = rows.kinship.catalogue.workflow(slug, version.number)
+                # When a version was archived the catalogue does not say; what is refused for it says so itself.
+                workflow = replace(rows.kinship.catalogue.workflow(slug, version.number), problem="")
                 yield WorkflowLine(family_slug=slug, workflow=workflow, create_time=rows.start.create_time)
 
 
