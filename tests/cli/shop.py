@@ -61,6 +61,47 @@ definition:
           - {name: sent, event_name: order.sent}
   edges: []
 """,
+    # fans out: a page that is odd is damaged; one that is held waits for a worker whom nobody has
+    "scan": """\
+type: workflow_definition
+definition:
+  family_slug: scan
+  steps:
+    - ref: pages
+      type: scatter
+      scatter: {items_expr: TRIGGER.payload.pages, action: core:fail, args: {code: INVALID_ARGUMENT, message: damaged, times: "${{ ITEM }}"}}
+    - {ref: all, type: gather, gather: {scatter_ref: pages}}
+  edges:
+    - {source_ref: pages, target_ref: all, type: success}
+""",
+    "volume": """\
+type: workflow_definition
+definition:
+  family_slug: volume
+  steps:
+    - {ref: bind, type: action, action: core:echo, args: {of: "${{ TRIGGER.payload.item }}"}}
+    - {ref: proof, type: subworkflow, run_if: TRIGGER.payload.item.proof, subworkflow: {workflow: {family_slug: proof}}}
+  edges:
+    - {source_ref: bind, target_ref: proof, type: success}
+""",
+    "proof": """\
+type: workflow_definition
+definition:
+  family_slug: proof
+  steps:
+    - {ref: read, type: wait, wait: {signal: read}}
+  edges: []
+""",
+    "library": """\
+type: workflow_definition
+definition:
+  family_slug: library
+  steps:
+    - ref: volumes
+      type: scatter
+      scatter: {items_expr: TRIGGER.payload.volumes, mode: child_workflow, workflow: {family_slug: volume}}
+  edges: []
+""",
     # an undo that cannot be done by a machine
     "stubborn": """\
 type: workflow_definition

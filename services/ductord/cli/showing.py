@@ -179,8 +179,9 @@ def _attempts(found: Sequence[model.Attempt], as_json: bool) -> None:
 
 def _attempt(attempt: model.Attempt) -> list[str | Text]:
     status = word(model.AttemptStatus.DESCRIPTOR, attempt.status)
+    index = f"[{attempt.item_index}]" if attempt.HasField("item_index") else ""
     return [
-        attempt.step_ref,
+        f"{attempt.step_ref}{index}",
         f"{attempt.attempt}{_KINDS.get(attempt.kind, '')}",
         status_text(status),
         local(attempt.queue_time),
