@@ -43,12 +43,12 @@ async def assert_whole(owner: asyncpg.Connection, *, tenant: str | None = None) 
         "wake-ups": "select count(*) from eec_workflow_wakeup where due_time <= now()",
         "timers": "select count(*) from eec_workflow_timer",
         "quarantined": "select count(*) from eec_workflow_quarantine",
-        # A wait has a number among the attempts, and a row only if it came to an output.
+        # A wait and a fan-out have a number among the attempts, and a row only if they came to an output. An inline child begins where others of its step are.
         "attempts numbered with a gap": "select count(*) from (select max(attempt) as last, count(distinct attempt) as n from ("
         " select tenant_id, run_id, step_ref, item_index, kind, attempt from eec_workflow_step_attempt union all"
         " select t.tenant_id, t.run_id, e ->> 'step_ref', -1, 'step', (e ->> 'attempt')::int"
-        " from eec_workflow_transition t, json_array_elements(t.events) as e where e ->> 'type' = 'node_parked'"
-        ") of group by tenant_id, run_id, step_ref, item_index, kind) a where last <> n",
+        " from eec_workflow_transition t, json_array_elements(t.events) as e where e ->> 'type' in ('node_parked', 'fan_expanded', 'fan_resumed')"
+        ") of where kind <> 'item' group by tenant_id, run_id, step_ref, item_index, kind) a where last <> n",
         "open waits": "select count(*) from eec_workflow_wait where close_time is null",
         "events that nobody applied": "select count(*) from eec_workflow_receipt where applied_time is null",
         "places in digests that nobody took": "select count(*) from eec_workflow_digest_arrival where told_time is null and leave_time is null",
