@@ -444,11 +444,26 @@ def test_an_inline_scatter_is_undone_item_by_item_c7() -> None:
     ("kind", "said", "found"),
     [
         ("dataflow", MAP | {"operation": "reduce"}, ("INITIAL_MISSING", "steps[2].dataflow")),
+        ("dataflow", MAP | {"items_expr": "null"}, ("NOT_A_LIST", "steps[2].dataflow.items_expr")),
+        (
+            "scatter",
+            INLINE | {"items_expr": "size(TRIGGER.payload.pages)"},
+            ("NOT_A_LIST", "steps[2].scatter.items_expr"),
+        ),
+        ("scatter", INLINE | {"items_expr": "TRIGGER"}, ("NOT_A_LIST", "steps[2].scatter.items_expr")),
+        ("for_each", ITEMS | CHILD | {"items_expr": "'a, b'"}, ("NOT_A_LIST", "steps[2].for_each.items_expr")),
         ("subworkflow", CHILD | {"on_timeout": "detach"}, ("TIMEOUT_UNUSED", "steps[2].subworkflow.on_timeout")),
     ],
 )
 def test_what_is_likely_a_slip(kind: str, said: dict[str, Any], found: tuple[str, str]) -> None:
     assert codes(after(of(kind, said)), warnings=True) == [found]
+
+
+def test_a_map_is_a_collection_for_a_dataflow_alone_f6() -> None:
+    entries = {"items_expr": "{'a': 1}"}
+    assert codes(after(of("dataflow", MAP | entries)), warnings=True) == []
+    found = [("NOT_A_LIST", "steps[2].scatter.items_expr")]
+    assert codes(after(of("scatter", INLINE | entries)), warnings=True) == found
 
 
 @pytest.mark.parametrize(

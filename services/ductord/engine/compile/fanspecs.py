@@ -77,7 +77,7 @@ def _scatter(written: Scatter, path: Path, read: Reader, raises: bool) -> Scatte
         action = ActionSpec(action=written.action, args=args or Template())
     share = isinstance(written.tolerated_failures, str)
     return ScatterSpec(
-        items=read.value(written.items_expr, (*path, "items_expr")) or UNSOUND,
+        items=read.items(written.items_expr, (*path, "items_expr")) or UNSOUND,
         mode=written.mode or ScatterMode.INLINE,
         action=action,
         workflow=_workflow(written.workflow),
@@ -98,7 +98,7 @@ def _gather(written: Gather) -> GatherSpec:
 
 def _for_each(written: ForEach, path: Path, read: Reader) -> ForEachSpec:
     return ForEachSpec(
-        items=read.value(written.items_expr, (*path, "items_expr")) or UNSOUND,
+        items=read.items(written.items_expr, (*path, "items_expr")) or UNSOUND,
         workflow=_reference(written.workflow),
         input=read.template(written.input, (*path, "input"), Site.ITEM),
         on_item_error=written.on_item_error or OnItemError.STOP,
@@ -114,7 +114,7 @@ def _dataflow(written: Dataflow, path: Path, read: Reader) -> DataflowSpec:
         expr = read.value(written.expr, (*path, "expr"), site)
     return DataflowSpec(
         operation=written.operation,
-        items=read.value(written.items_expr, (*path, "items_expr")) or UNSOUND,
+        items=read.items(written.items_expr, (*path, "items_expr"), ("list", "map")) or UNSOUND,
         expr=expr,
         initial=read.template(written.initial, (*path, "initial")),
         fields={

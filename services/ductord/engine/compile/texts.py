@@ -41,6 +41,12 @@ class Texts:
         """A bare CEL expression of any type."""
         return self._bare(source, path, reachable, site)
 
+    def items(
+        self, source: str | None, path: Path, reachable: Reachable, collections: tuple[str, ...] = ("list",)
+    ) -> Expression | None:
+        """A bare CEL expression of the items of a step, once for all of them."""
+        return self._bare(source, path, reachable, Site.GRAPH, collections=collections)
+
     def template(self, tree: Any, path: Path, reachable: Reachable, site: Site = Site.GRAPH) -> Template | None:
         """A JSON tree whose strings may hold `${{ }}`."""
         if templates.is_static(tree) and not _has_template_key(tree):
@@ -59,7 +65,14 @@ class Texts:
             self._findings.add("TEMPLATE_NOT_EVALUATED", message, path, warning=True)
 
     def _bare(
-        self, source: str | None, path: Path, reachable: Reachable, site: Site, *, boolean: bool = False
+        self,
+        source: str | None,
+        path: Path,
+        reachable: Reachable,
+        site: Site,
+        *,
+        boolean: bool = False,
+        collections: tuple[str, ...] = (),
     ) -> Expression | None:
         if source is None:
             return None
@@ -67,7 +80,8 @@ class Texts:
             message = "an expression stands bare here: leave `${{` and `}}` away"
             self._findings.add_inside("EXPRESSION_SYNTAX", message, path, source, source.index(templates.OPEN))
             return None
-        return self._expression(source, self._scope(source, reachable, site), path, source, 0, boolean=boolean)
+        scope = self._scope(source, reachable, site)
+        return self._expression(source, scope, path, source, 0, boolean=boolean, collections=collections)
 
     def _walk(self, tree: Any, path: Path, reachable: Reachable, site: Site, found: list[Expression]) -> bool:
         if isinstance(tree, str):
@@ -108,9 +122,17 @@ class Texts:
         return Scope(site=site, reachable=may_read, steps=self._steps, variables=self._variables)
 
     def _expression(
-        self, source: str, scope: Scope, path: Path, text: str, offset: int, *, boolean: bool = False
+        self,
+        source: str,
+        scope: Scope,
+        path: Path,
+        text: str,
+        offset: int,
+        *,
+        boolean: bool = False,
+        collections: tuple[str, ...] = (),
     ) -> Expression | None:
-        checked = check(source, scope, boolean=boolean)
+        checked = check(source, scope, boolean=boolean, collections=collections)
         for fault in checked.faults:
             self._report(fault, path, text, offset)
         if checked.expression is not None:
@@ -136,6 +158,10 @@ class Reader:
     def value(self, source: str | None, path: Path, site: Site = Site.GRAPH) -> Expression | None:
         """A bare expression of any type."""
         return self._texts.value(source, path, self._before, site)
+
+    def items(self, source: str, path: Path, collections: tuple[str, ...] = ("list",)) -> Expression | None:
+        """The items of the step."""
+        return self._texts.items(source, path, self._before, collections)
 
     def condition(self, source: str | None, path: Path, site: Site = Site.GRAPH) -> Expression | None:
         """A bare condition."""

@@ -69,8 +69,9 @@ class Checked(NamedTuple):
     variables: frozenset[str] = frozenset()
 
 
-def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
-    """Judge `source` in its place. `boolean`: it is a condition, and must be a bool as far as its type is known."""
+def check(source: str, scope: Scope, *, boolean: bool = False, collections: tuple[str, ...] = ()) -> Checked:
+    """Judge `source` in its place. `boolean`: it is a condition, and must be a bool as far as its type is known. `collections`: it gives items, which are
+    one of these (`list`, `map`); of what is known to be something else is warned, since whether it is reached is not known."""
     if len(source) > MAX_SOURCE_CHARS:
         message = f"expression has {len(source):,} characters, maximum is {MAX_SOURCE_CHARS:,}"
         return _refused(Fault("EXPRESSION_TOO_LONG", message, 0))
@@ -88,6 +89,7 @@ def check(source: str, scope: Scope, *, boolean: bool = False) -> Checked:
     faults = [
         *_language_faults(found, offsets, compiled.type if boolean else None),
         *_name_faults(found.reads, offsets, scope),
+        *_collection_faults(compiled.type, collections),
     ]
     if any(not fault.warning for fault in faults):
         return Checked(None, tuple(faults))
@@ -149,6 +151,13 @@ def _language_faults(found: Facts, offsets: Mapping[int, int], condition: Any) -
         yield Fault("EXPRESSION_TOO_DEEP", message, 0)
     if condition is not None and condition != cel.Type.BOOL and condition != cel.Type.DYN:
         yield Fault("NOT_BOOLEAN", f"a condition must be a bool, this is {condition.name().lower()}", 0)
+
+
+def _collection_faults(given: Any, collections: tuple[str, ...]) -> Iterable[Fault]:
+    name = given.name().lower()
+    if collections and given != cel.Type.DYN and not name.startswith(collections):
+        message = f"the step will fail: its items must be a {' or a '.join(collections)}, this is {name}"
+        yield Fault("NOT_A_LIST", message, 0, warning=True)
 
 
 def _name_faults(reads: Iterable[Read], offsets: Mapping[int, int], scope: Scope) -> Iterable[Fault]:
