@@ -58,9 +58,9 @@ from ductord.model.run import Inverse, Run, RunStart
 from tests.support.catalogue import Catalogue
 from tests.support.digests import Digests
 from tests.support.fan_commits import FanCommits
+from tests.support.naming import task_name
 from tests.support.outside import Outside
 from tests.support.tasks import Attempt
-from tests.support.world import task_name
 
 if TYPE_CHECKING:
     from tests.support.rows import Rows

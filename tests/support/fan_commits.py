@@ -39,8 +39,9 @@ from ductord.model.manifest import Manifest
 from ductord.model.run import RunStart
 from tests.support.catalogue import Catalogue
 from tests.support.kinship import Kinship
+from tests.support.naming import task_name
 from tests.support.tasks import Attempt, Tasks
-from tests.support.world import Transition, task_name
+from tests.support.world import Transition
 
 if TYPE_CHECKING:
     from tests.support.rows import Rows

@@ -18,8 +18,9 @@ from ductord.model.fan_events import (
 )
 from ductord.model.fanout import ClosePolicy
 from ductord.model.run import Waiting
+from tests.support.naming import target
 from tests.support.saying import because, since_start, waits, word
-from tests.support.world import Child, OpenTask, target
+from tests.support.world import Child, OpenTask
 
 T = TypeVar("T")
 

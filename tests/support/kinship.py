@@ -64,6 +64,7 @@ class Kinship:
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self.catalogue = catalogue or Catalogue()
         self.rows: list[ChildRow] = []
+        self._places: set[tuple[str, str, int, int]] = set()
 
     # What is seen
 
@@ -214,8 +215,8 @@ class Kinship:
 
     def _add(self, row: ChildRow) -> None:
         place = (row.parent_run_id, row.step_ref, row.item_index, row.attempt)
-        known = {(r.parent_run_id, r.step_ref, r.item_index, r.attempt) for r in self.rows}
-        assert place not in known, f"{place} has a child already"
+        assert place not in self._places, f"{place} has a child already"
+        self._places.add(place)
         self.rows.append(row)
 
     def take(self, run_id: str, effect: TakeChildren, now: datetime) -> None:

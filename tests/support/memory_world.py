@@ -1,44 +1,38 @@
 """A `World` in memory: the pure engine with its rows, and nothing else. Fast enough to play every story at every test run."""
 
-from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-import orjson
 from msgspec.structs import replace
 
 from ductord.engine.compile import compile_definition
 from ductord.engine.limits import LIMITS, Limits
 from ductord.model.control import Control
-from ductord.model.enums import AttemptStatus, Outcome
+from ductord.model.enums import Outcome
 from ductord.model.fault import Fault
 from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest
 from ductord.model.run import RunStart
 from tests.support.births import bear_all
 from tests.support.catalogue import Catalogue
-from tests.support.needs import fans_are_counted, result_of, status_of
+from tests.support.memory_view import children_of, snapshot
+from tests.support.naming import Target, in_story_order
+from tests.support.needs import fans_are_counted
 from tests.support.rows import Rows
 from tests.support.tasks import Attempt
 from tests.support.world import (
     HEARTBEAT_MS,
     RUN_ID,
     START,
-    Born,
     Cascaded,
     Child,
     Failure,
-    Listening,
-    OpenTask,
     Settled,
     SettledSignal,
     Snapshot,
     Success,
-    Target,
     Task,
-    Timer,
     Transition,
-    in_story_order,
     run_id_of,
 )
 
@@ -177,23 +171,7 @@ class MemoryWorld:
         return self._running.start.parent_run_id
 
     async def children(self) -> list[Child]:
-        rows = self._running
-        return [
-            Child(
-                step_ref=row.step_ref,
-                item_index=row.item_index,
-                attempt=row.attempt,
-                run_id=row.run_id,
-                status=status_of(rows.family[row.run_id]),
-                sync=row.sync,
-                checkpoint=row.checkpoint,
-                close_policy=row.close_policy,
-                detached=row.detached,
-                told=row.end_time is not None,
-                applied=row.applied_time is not None,
-            )
-            for row in rows.kinship.of(self.run_id)
-        ]
+        return children_of(self._running)
 
     async def cascaded(self) -> list[Cascaded]:
         return [
@@ -258,58 +236,7 @@ class MemoryWorld:
         return self._now
 
     async def show(self) -> Snapshot:
-        rows = self._running
-        refs = tuple(step.ref for step in rows.manifest.steps)
-        return Snapshot(
-            run=rows.run,
-            refs=refs,
-            tasks=tuple(
-                self._open(row)
-                for _, row in sorted(rows.attempts.items(), key=lambda i: (in_story_order(i[0][0]), i[0][1]))
-                if row.status is AttemptStatus.OPEN
-            ),
-            timers=tuple(
-                Timer(kind=kind, step_ref=ref, due_time=due)
-                for (kind, ref), due in sorted(rows.timers.items(), key=lambda item: (item[1], item[0]))
-            ),
-            checkpoints={
-                name: (status, {ref: rows.attempts[ref, attempt].output for ref, attempt in refs.items()})
-                for name, (status, refs) in sorted(rows.checkpoints.items())
-            },
-            has_result=rows.result is not None,
-            result=result_of(rows),
-            born=tuple(
-                Born(
-                    run_id=born.run_id,
-                    context=orjson.loads(born.context_json),
-                    reset_from_seq=born.reset_from_seq,
-                )
-                for born in rows.born.values()
-            ),
-            listening=tuple(
-                Listening(step_ref=ref, attempt=attempt, pattern=pattern)
-                for (ref, attempt), patterns in sorted(rows.outside.waits.items())
-                for pattern in sorted(patterns, key=lambda p: p.requirement)
-            ),
-            kept=tuple(rows.outside.kept()),
-            receipts=dict(sorted(Counter(receipt.step_ref for receipt in rows.outside.unapplied()).items())),
-            children=tuple(await self.children()),
-        )
-
-    def _open(self, row: Attempt) -> OpenTask:
-        if row.outcome is not None:
-            state = "reported"
-        elif row.lease:
-            state = "leased"
-        else:
-            state = "on hold" if row.held else "queued" if row.due_time <= self._now else "held"
-        return OpenTask(
-            step_ref=row.name,
-            attempt=row.task.attempt,
-            state=state,
-            due_time=row.due_time,
-            asked=row.asked,
-        )
+        return snapshot(self._running, self._now)
 
     def _row(self, step_ref: str, attempt: int) -> Attempt:
         return self._running.attempts[step_ref, attempt]

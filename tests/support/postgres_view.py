@@ -11,7 +11,8 @@ from ductord.model.enums import CheckpointStatus, RunStatus, SignalVerb, TaskKin
 from ductord.model.fanout import ClosePolicy
 from ductord.model.inbox import Signal
 from ductord.model.run import Run
-from tests.support.world import Born, Child, Listening, OpenTask, Snapshot, Timer, in_story_order, task_name
+from tests.support.naming import in_story_order, task_name
+from tests.support.world import Born, Child, Listening, OpenTask, Snapshot, Timer
 
 
 async def snapshot(owner: asyncpg.Connection, run_id: str, run: Run | None, refs: tuple[str, ...]) -> Snapshot:

@@ -16,16 +16,8 @@ from ductord.dispatch.token import LeaseKey
 from ductord.model import jsonvalue
 from ductord.model.enums import Outcome, TaskKind
 from tests.support.books import TENANT
-from tests.support.world import (
-    HEARTBEAT_MS,
-    LEASE_MS,
-    Failure,
-    Success,
-    Target,
-    Task,
-    in_story_order,
-    task_name,
-)
+from tests.support.naming import Target, in_story_order, task_name
+from tests.support.world import HEARTBEAT_MS, LEASE_MS, Failure, Success, Task
 
 
 class PostgresWorkers:

@@ -20,8 +20,9 @@ from ductord.model.needs import Need
 from ductord.model.run import Run
 from tests.support.commit_order import commit_order
 from tests.support.commits import Commits
+from tests.support.naming import task_name
 from tests.support.needs import given
-from tests.support.world import Transition, task_name
+from tests.support.world import Transition
 
 
 class Rows(Commits):

@@ -8,10 +8,11 @@ from ductord.model.enums import SignalVerb, Verb
 from ductord.model.ids import derived
 from ductord.model.inbox import Signal
 from tests.support import transcript
+from tests.support.naming import target
 from tests.support.saying import Names
 from tests.support.words import fields_and_payload, fields_of, milliseconds, parse_definition, payload_and_options
 from tests.support.workers import Workers
-from tests.support.world import World, target
+from tests.support.world import World
 
 _VERBS = frozenset(Verb)
 _ABOUT_A_STEP = frozenset(

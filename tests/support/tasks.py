@@ -15,7 +15,8 @@ from ductord.model.effects import HoldTasks, QueueTask, ReleaseTasks
 from ductord.model.enums import AttemptStatus, Outcome, TaskKind
 from ductord.model.fault import Fault, OutputRef
 from ductord.model.inbox import AttemptReport, LateSuccess
-from tests.support.world import LEASE_MS, Target, in_story_order, task_name
+from tests.support.naming import Target, in_story_order, task_name
+from tests.support.world import LEASE_MS
 
 
 class Attempt(msgspec.Struct, kw_only=True):

@@ -48,17 +48,9 @@ from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
 from ductord.model.run import Inverse, Node, Run
 from tests.support.fan_lines import child_lines, fan, fan_event, task_lines
+from tests.support.naming import task_name
 from tests.support.saying import as_json, because, received, since_start, waits, word
-from tests.support.world import (
-    Listening,
-    OpenTask,
-    Settled,
-    SettledSignal,
-    Snapshot,
-    Task,
-    Transition,
-    task_name,
-)
+from tests.support.world import Listening, OpenTask, Settled, SettledSignal, Snapshot, Task, Transition
 
 _SAYS = {SignalVerb.APPROVE: "approve", SignalVerb.REJECT: "reject", SignalVerb.RESOLVE_INTERACTION: "resolve"}
 

@@ -3,9 +3,10 @@
 from typing import Any
 
 from tests.support import transcript
+from tests.support.naming import Target, in_story_order, target
 from tests.support.saying import Names
 from tests.support.words import failure, payload_and_options
-from tests.support.world import Success, Target, Task, World, in_story_order, target
+from tests.support.world import Success, Task, World
 
 
 class Workers:
