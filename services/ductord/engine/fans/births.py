@@ -156,11 +156,20 @@ def inputs_of(tick: Tick, index: int) -> Inputs | None:
     known: Inputs | None = tick.fresh.get(index)
     if known is not None:
         return known
-    bearing, fan = bearing_of(tick.manifest.steps[index]), fan_of(tick, index)
-    found = tick.given(WorkflowNeed(family_slug=bearing.workflow.family_slug, version=fan.version))
-    if (bearing.input is not None and tick.lacks(bearing.input.steps)) or found is msgspec.UNSET:
+    template = bearing_of(tick.manifest.steps[index]).input
+    found = version_of(tick, index)
+    if (template is not None and tick.lacks(template.steps)) or not isinstance(found, Workflow):
         return None
     return Inputs(tick, index, found.input_schema)
+
+
+def version_of(tick: Tick, index: int) -> Workflow | msgspec.UnsetType:
+    """The version that the node has frozen; UNSET where it is still to be loaded."""
+    family = bearing_of(tick.manifest.steps[index]).workflow.family_slug
+    found: Workflow | msgspec.UnsetType = tick.given(
+        WorkflowNeed(family_slug=family, version=fan_of(tick, index).version)
+    )
+    return found
 
 
 def run_id_of(run_id: str, step_ref: str, attempt: int, number: int) -> str:

@@ -4,7 +4,7 @@ The only part of fan-outs that knows kinds of steps. A node that comes to its en
 then everything else of this one has been handed out.
 """
 
-from ductord.engine.fans import beginning, counting, expanding, items
+from ductord.engine.fans import beginning, births, counting, expanding, items
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
 from ductord.model.effects import SetTimer
@@ -19,10 +19,14 @@ _BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
 def foresee(tick: Tick) -> None:
     """Name what `fill` is likely to read, before anything is judged: the tick is then asked again before it has done its work, and not after."""
     for index in tick.graph.fans if tick.open else ():
-        if not beginning.may_begin(tick, index):
+        step = tick.manifest.steps[index]
+        if not beginning.may_begin(tick, index) or step.subworkflow is not None:
             continue
-        tick.lacks(beginning.reads(tick.manifest.steps[index]))
-        most = min(beginning.free(tick, index) + len(tick.inbox.reports), tick.limits.children_per_tick)
+        tick.lacks(beginning.reads(step))
+        if index in tick.graph.parents:
+            births.version_of(tick, index)
+        told = len(tick.inbox.reports) + len(tick.inbox.children)
+        most = min(beginning.free(tick, index) + told, tick.limits.children_per_tick)
         for first, count in beginning.ranges(expanding.fan_of(tick, index), most):
             expanding.items(tick, index, first, count)
 
