@@ -15,7 +15,7 @@ from ductord.engine.fans import making
 from ductord.engine.fans.expanding import fan_of
 from ductord.engine.ledger import undoable
 from ductord.engine.tick import Repeat, Tick
-from ductord.model.enums import AttemptStatus, NodeStatus, Outcome, TaskKind, TimerKind
+from ductord.model.enums import NodeStatus, Outcome, TaskKind, TimerKind
 from ductord.model.events import AttemptEnded, NodeCancelRequested
 from ductord.model.fan import Item
 from ductord.model.fan_effects import CancelItems, CloseItems, RecordItemFault
@@ -104,15 +104,14 @@ def call_off(tick: Tick, index: int) -> None:
 
 
 def drop(tick: Tick, index: int, outcome: Outcome) -> None:
-    """End all open children without waiting for anybody."""
+    """End all open children without waiting for anybody. Whatever the reason, they count as cancelled: a gather shows nothing of them."""
     ref, fan = tick.manifest.steps[index].ref, fan_of(tick, index)
     if not fan.open:
         return
     doubted = _open_doubts(tick, index) if undoable(tick.manifest.steps[index]) else ()
     tick.repeats.pop(index, None)
     tick.emit(ChildrenDropped(step_ref=ref))
-    status = AttemptStatus.TIMED_OUT if outcome is Outcome.TIMED_OUT else AttemptStatus.CANCELLED
-    tick.do(CloseItems(step_ref=ref, status=status))
+    tick.do(CloseItems(step_ref=ref))
     for item_index, logical in doubted:
         saga.doubt(tick, index, item_index, logical)
 
