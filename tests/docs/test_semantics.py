@@ -73,7 +73,7 @@ LIMITS_TABLE = {
     "children of one fan-out": MAX_CHILDREN,
     "inline children of a scatter that does not say": LIMITS.max_inline_children,
     "the items of one fan-out, together": LIMITS.aggregate_max_bytes,
-    "what a gather or a for_each collects": LIMITS.aggregate_max_bytes,
+    "what a gather, a for_each or a dataflow collects": LIMITS.aggregate_max_bytes,
     "elements of a dataflow step": MAX_CHILDREN,
     "fields of a projection": fans.MAX_FIELDS,
     "runs nested in each other": MAX_DEPTH,
