@@ -191,7 +191,7 @@ class _Stage:
         for event in line.events:
             if isinstance(event, FanExpanded) and event.width:
                 spec = self._manifest.steps[self._refs[event.step_ref]].scatter
-                if spec is not None and spec.max_inline_children is None:
+                if spec is not None and spec.action is not None and spec.max_inline_children is None:
                     return replace(self._limits, max_inline_children=event.width)
         return self._limits
 
