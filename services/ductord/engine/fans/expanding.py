@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ductord.engine import faults, policy
-from ductord.engine.expressions import ExpressionError
+from ductord.engine.expressions import ExpressionError, described
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
 from ductord.model import jsonvalue
@@ -22,14 +22,6 @@ from ductord.model.needs import PageNeed
 from ductord.model.run import Waiting
 from ductord.model.specs import Expression
 
-_WORDS: dict[type, str] = {
-    str: "a string",
-    bool: "a bool",
-    int: "an int",
-    float: "a double",
-    dict: "a map",
-    type(None): "null",
-}
 _NO_WORKFLOW = Workflow(tier="")
 
 
@@ -46,7 +38,7 @@ def freeze(tick: Tick, index: int, expression: Expression, width: int = MAX_CHIL
     `PayloadInvalid` for an item or a collection that cannot be carried (L7). No child has begun by then."""
     found = tick.programs.value(expression, bindings(tick, expression))
     if not isinstance(found, list):
-        raise ExpressionError(expression.source, f"the children's items must be a list, this is {_WORDS[type(found)]}")
+        raise ExpressionError(expression.source, f"the children's items must be a list, this is {described(found)}")
     width = min(width, MAX_CHILDREN)
     if len(found) > width:
         message = f"expression `{expression.source}` gives {len(found):,} items, and there may be {width:,} children"
