@@ -319,6 +319,7 @@ WRONG: list[tuple[str, dict[str, Any] | None, dict[str, Any], tuple[str, str]]] 
     # subworkflow
     ("subworkflow", None, {}, ("MISSING_FIELD", "steps[2].subworkflow")),
     ("subworkflow", {}, {}, ("MISSING_FIELD", "steps[2].subworkflow.workflow")),
+    ("subworkflow", {"workflow": None}, {}, ("MISSING_FIELD", "steps[2].subworkflow.workflow")),
     ("subworkflow", CHILD | {"wait_for": "checkpoint"}, {}, ("INVALID_NAME", "steps[2].subworkflow.wait_for")),
     ("subworkflow", CHILD | {"wait_for": "checkpoint:"}, {}, ("INVALID_NAME", "steps[2].subworkflow.wait_for")),
     ("subworkflow", CHILD | {"wait_for": "checkpoint:no name"}, {}, ("INVALID_NAME", "steps[2].subworkflow.wait_for")),

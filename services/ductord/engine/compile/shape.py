@@ -135,7 +135,7 @@ def _report(fault: Any, findings: Findings) -> None:
         name = str(loc[-1])
         hint = suggestion(name, _fields_at(loc[:-1]))
         findings.add("UNKNOWN_FIELD", f"unknown field `{name[:64]}`{hint}", loc, on_key=True)
-    elif kind == "missing":
+    elif kind == "missing" or (fault["input"] is None and loc[-1] in _fields_at(loc[:-1])):  # null is not written
         findings.add("MISSING_FIELD", f"`{loc[-1]}` is missing", loc)
     elif kind in ("enum", "literal_error"):
         _report_word(loc, fault["input"], str(context.get("expected", "")), findings)
