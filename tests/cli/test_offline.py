@@ -123,6 +123,9 @@ def test_the_graph_as_mermaid(bad: Path) -> None:
     code, output, errors = invoke("workflow", "graph", str(EXAMPLES / "order.yaml"))
     assert (code, errors, output.splitlines()[0]) == (0, "", "flowchart TD")
     assert "check" in output
+    _, output, _ = invoke("workflow", "graph", str(EXAMPLES / "document_pipeline.yaml"))
+    assert '[/"read<br/>scatter core:echo, 4 at once<br/>over TRIGGER.payload.pages"\\]' in output
+    assert '[["publish<br/>subworkflow document_publish"]]' in output
     code, output, errors = invoke("workflow", "graph", str(bad))
     assert (code, output) == (1, "")
     assert "UNKNOWN_ACTION" in errors
