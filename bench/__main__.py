@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from bench import fanout, floor, generations, limit, load, waiting
+from bench import dataflow, fanout, floor, generations, limit, load, waiting
 from ductord.db.embedded import EmbeddedPostgres
 from tests.support.stack import running_stack
 
@@ -54,6 +54,7 @@ async def _figures(quick: bool) -> dict[str, Any]:
             "cpu_us_per_step": ten["cpu_us_per_step"],
             "engine_cpu_us_per_step": round(sum(v for k, v in ten["cpu_us_per_step"].items() if k != "postgres"), 1),
             "memory_mb": one["memory_mb"],
+            "dataflow": dataflow.per_element(1 if quick else 5),
             "fanout": await fanout.fanout(stack, widths=WIDTHS, child_runs=1000, repeat=1 if quick else 5),
             "generations": await generations.loop(stack, generations=300 if quick else 1000),
             "timer_lateness_ms": await waiting.lateness(stack, count=100 if quick else 300),
@@ -88,6 +89,7 @@ def _table(figures: dict[str, Any]) -> str:
         ),
         ("continue-as-new generations, first against last 100", figures["generations"]),
         *fanout.table(figures, WIDTHS[-1]),
+        dataflow.row(figures["dataflow"]),
         *_waiting(figures),
         ("memory, MB", ", ".join(f"{k} {v}" for k, v in figures["memory_mb"].items())),
     ]

@@ -6,6 +6,7 @@
 import gc
 import statistics
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from ductord.engine.decide import decide
@@ -43,6 +44,16 @@ def per_element(times: int = 5) -> dict[str, dict[str, float]]:
         few, many = (_cost(manifest, programs, count, times) for count in (FEW, MANY))
         figures[name] = {"us_of_1000": round(few, 2), "us_of_10000": round(many, 2), "ratio": round(many / few, 2)}
     return figures
+
+
+def row(figures: Mapping[str, Mapping[str, float]]) -> tuple[str, str]:
+    """What the benchmark prints of it."""
+    costs = ", ".join(f"{shape} {cost['us_of_10000']}" for shape, cost in figures.items())
+    growth = max(cost["ratio"] for cost in figures.values())
+    return (
+        f"dataflow, CPU of one of {MANY:,} elements, µs",
+        f"{costs}; {growth} × that of one of {FEW:,} (promised {RATIO})",
+    )
 
 
 def _cost(manifest: Manifest, programs: Programs, count: int, times: int) -> float:
