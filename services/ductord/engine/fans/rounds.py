@@ -22,11 +22,13 @@ def foresee(tick: Tick) -> None:
         step = tick.manifest.steps[index]
         if not beginning.may_begin(tick, index) or step.subworkflow is not None:
             continue
+        told = len(tick.inbox.reports) + len(tick.inbox.children)
+        most = min(beginning.free(tick, index) + told, tick.limits.children_per_tick)
+        if not most:
+            continue
         tick.lacks(beginning.reads(step))
         if index in tick.graph.parents:
             births.version_of(tick, index)
-        told = len(tick.inbox.reports) + len(tick.inbox.children)
-        most = min(beginning.free(tick, index) + told, tick.limits.children_per_tick)
         for first, count in beginning.ranges(expanding.fan_of(tick, index), most):
             expanding.items(tick, index, first, count)
 
