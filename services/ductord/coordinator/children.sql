@@ -112,22 +112,27 @@ select count(*)::int from told;
 -- name: lock_children
 -- The open rows that this commit writes, of runs that end as children ($1, $2) and of runs whose children are let go or closed ($3, $4), all in one order: a parent
 -- that ends and its children that end meet here.
-select true from eec_workflow_child c
-where c.status is null and (c.tenant_id, c.parent_run_id, c.step_ref, c.item_index, c.attempt) in (
+with written as (
     select k.tenant_id, k.parent_run_id, k.step_ref, k.item_index, k.attempt
     from unnest($1::text[], $2::uuid[]) as x(tenant_id, run_id)
     cross join lateral (
         select * from eec_workflow_child o where o.tenant_id = x.tenant_id and o.child_run_id = x.run_id and o.status is null offset 0
     ) k
-    union all
+    union
     select k.tenant_id, k.parent_run_id, k.step_ref, k.item_index, k.attempt
     from unnest($3::text[], $4::uuid[]) as x(tenant_id, run_id)
     cross join lateral (
         select * from eec_workflow_child o where o.tenant_id = x.tenant_id and o.parent_run_id = x.run_id and o.status is null and not o.detached offset 0
     ) k
 )
-order by c.tenant_id collate "C", c.parent_run_id, c.step_ref collate "C", c.item_index, c.attempt
-for no key update of c;
+select count(*)
+from (select * from written order by tenant_id collate "C", parent_run_id, step_ref collate "C", item_index, attempt) w
+cross join lateral (
+    select true from eec_workflow_child c
+    where c.tenant_id = w.tenant_id and c.parent_run_id = w.parent_run_id and c.step_ref = w.step_ref and c.item_index = w.item_index
+      and c.attempt = w.attempt
+    for no key update of c
+) l;
 
 -- name: insert_controls
 -- A control for each of these children, once.
