@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ductord.engine.steps import SUPPORTED
 from ductord.model.enums import CompletionPolicy, EdgeType, NodeStatus, OnTimeout, RaceLosers, SignalVerb, StepType
+from ductord.model.fanout import DataflowSpec, Operation
 from ductord.model.inbox import External, Signal
 from ductord.model.manifest import Manifest, Step
 from ductord.model.specs import (
@@ -31,13 +32,21 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 EVENTS = ("paid", "sent")
 _KEY = Expression(source='"k"')
-_KINDS = (StepType.WAIT, StepType.WAIT, StepType.APPROVAL, StepType.HUMAN_LOOP, StepType.EVENT_SET, StepType.RACE)
+_KINDS = (
+    StepType.WAIT,
+    StepType.WAIT,
+    StepType.APPROVAL,
+    StepType.HUMAN_LOOP,
+    StepType.EVENT_SET,
+    StepType.RACE,
+    StepType.DATAFLOW,
+)
 _AFTER_WAIT = (OnTimeout.FAIL, OnTimeout.SKIP, OnTimeout.CONTINUE)
 
 
 @st.composite
 def waits(draw: Draw) -> Manifest:
-    """A manifest such as `sagas` gives, some of whose steps wait. An approval's handled edges may be about its decision."""
+    """A manifest such as `sagas` gives, some of whose steps wait, or end where they would begin. An approval's handled edges may be about its decision."""
     manifest: Manifest = draw(sagas())
     steps, edges = list(manifest.steps), list(manifest.edges)
     for index, step in enumerate(steps):
@@ -89,7 +98,20 @@ def _waiting(draw: Draw, step: Step, kind: StepType, before: list[str]) -> Step:
                 on_timeout=on_timeout,
             )
             return replace(bare, event_set=event_set)
+        case StepType.DATAFLOW:
+            return replace(bare, dataflow=_dataflow(draw, before))
     return replace(bare, wait=replace(_wait(draw, before), timeout_ms=timeout_ms or 6_000, on_timeout=on_timeout))
+
+
+def _dataflow(draw: Draw, before: list[str]) -> DataflowSpec:
+    """Over a list that may be empty, no list, or what a predecessor says; one element may have no value."""
+    items = [Expression(source=source) for source in ("[1, 2, 3]", "[]", "{'a': 1}", "null")]
+    if before:
+        ref = draw(st.sampled_from(before))
+        source = f'[STEPS["{ref}"].attempt, size(STEPS["{ref}"].output)]'
+        items += 2 * [Expression(source=source, names=("STEPS",), steps=(ref,))]
+    expr = Expression(source=draw(st.sampled_from(["[ITEM, INDEX]", "6 / (INDEX - 2)"])))
+    return DataflowSpec(operation=Operation.MAP, items=draw(st.sampled_from(items)), expr=expr)
 
 
 def _wait(draw: Draw, before: list[str]) -> WaitSpec:
