@@ -102,8 +102,9 @@ class Rows:
             )
         await self.owner.execute(
             "insert into eec_workflow_child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, close_policy,"
-            " create_time, end_time, status, error_code) values ($1, $2, $3, $4, $5, $6, $6, true, 'request_cancel', now(),"
-            " case when $7::text is not null then now() end, $7, case when $7 = 'failed' then 'BROKEN' else '' end)",
+            " create_time, end_time, applied_time, status, error_code) values ($1, $2, $3, $4, $5, $6, $6, true, 'request_cancel', now(),"
+            " case when $7::text is not null then now() end, case when $7::text is not null then now() end, $7,"
+            " case when $7 = 'failed' then 'BROKEN' else '' end)",
             TENANT, self.run_id, step_ref, index, attempt, run_id, status,
         )  # fmt: skip
         return run_id

@@ -11,6 +11,7 @@ from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductord.db.ids import new_id
 from ductord.model.enums import NodeStatus
 from ductord.model.fan import Fan
+from ductord.model.fan_events import ChildFailed, FanExpanded, FanResumed
 from ductord.model.fault import Fault
 from ductord.model.run import Node
 from ductord.reads import tree
@@ -205,6 +206,11 @@ async def _with_child_runs(edges: Edges, catalogue: Catalogue, owner: asyncpg.Co
         run_id,
     )
     await rows.item(5, 1, "failed", error="expression_error")
+    fault = Fault(code="child_failed")
+    before = [ChildFailed(step_ref="s0", item_index=index, fault=fault) for index in (1, 2, 4)]
+    await rows.moves(FanExpanded(step_ref="s0", attempt=1, expected=7), *before)
+    now = [ChildFailed(step_ref="s0", item_index=index, fault=fault) for index in (1, 5)]
+    await rows.moves(FanResumed(step_ref="s0", attempt=2, again=((4, 1),)), *now)
     return rows, ids
 
 
@@ -364,4 +370,4 @@ async def test_child_runs_are_woven_into_the_unified_timeline_f5(
     (ended,) = [e for e in entries if e.type == "child_ended" and e.run_id == ids[1]]
     assert (ended.step_ref, ended.attempt, ended.event_index) == ("s0", 1, -1)
     assert json.loads(ended.detail_json) == {"item_index": 1, "status": "failed", "code": "BROKEN"}
-    assert len(entries) == 6 + 4
+    assert len([entry for entry in entries if entry.event_index < 0]) == 6 + 4

@@ -14,8 +14,11 @@ import msgspec
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.db.queries import Queries
-from ductord.model.enums import AttemptStatus, NodeStatus
+from ductord.model import events as history
+from ductord.model.enums import NodeStatus
 from ductord.model.fan import Fan
+from ductord.model.fan_events import ChildFailed, FanExpanded, FanResumed
+from ductord.model.run import Node
 from ductord.reads.runs import PENDING, size, together
 from ductord.reads.steps import MAX_ATTEMPTS, Nodes, known_step
 from ductord.reads.versions import Step
@@ -30,24 +33,6 @@ from ductord.rpc.words import NODE_STATUS, NODE_STATUS_WORD, RUN_STATUS, STEP_TY
 MAX_INDEX: Final = (1 << 31) - 1
 _q: Final = Queries("ductord.reads", "children.sql")
 _refs: Final = msgspec.json.Decoder(dict[str, int])
-
-_ITEM: Final[Mapping[str, NodeStatus]] = {
-    AttemptStatus.OPEN: NodeStatus.RUNNING,
-    AttemptStatus.SUCCEEDED: NodeStatus.SUCCEEDED,
-    AttemptStatus.CANCELLED: NodeStatus.CANCELLED,
-    AttemptStatus.FAILED: NodeStatus.FAILED,
-    AttemptStatus.TIMED_OUT: NodeStatus.FAILED,
-    AttemptStatus.LOST: NodeStatus.FAILED,
-}
-"""What the status of its latest attempt makes an inline child: one that is tried again has a later one."""
-_RUN: Final[Mapping[str, NodeStatus]] = {
-    "open": NodeStatus.RUNNING,
-    "succeeded": NodeStatus.SUCCEEDED,
-    "failed": NodeStatus.FAILED,
-    "cancelled": NodeStatus.CANCELLED,
-    "terminated": NodeStatus.CANCELLED,
-}
-"""The same of a child run. Where no child of the node counts as cancelled, one that was cancelled has failed (F5)."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,12 +63,12 @@ async def list_children(
 ) -> tuple[Sequence[run_pb2.StepState], str]:
     """One page of the children of a step by index, and the next page's token. Raises STEP_NOT_FOUND, FIELD_INVALID for a step that has none."""
     step = _fanning(run, ref)
-    fan = run.nodes.get(ref, PENDING).fan
+    node = run.nodes.get(ref, PENDING)
     after = -1 if page.after is None else int(str(page.after[0]))
-    if fan is None:
+    if node.fan is None:
         return [], ""
-    children = _Children(run=run, step=step, fan=fan)
-    first, last = max(wanted.first, after + 1), min(wanted.last, fan.expected - 1)
+    children = _Children(run=run, step=step, node=node, fan=node.fan)
+    first, last = max(wanted.first, after + 1), min(wanted.last, node.fan.expected - 1)
     found = await children.found(db, first, last, wanted.status, page.fetch, max_bytes)
 
     def entries() -> Iterator[tuple[int, run_pb2.StepState | None]]:
@@ -106,10 +91,10 @@ async def get_child(
 ) -> run_pb2.StepState:
     """One child with its input, output and attempts. Raises STEP_NOT_FOUND, also for an index that the node has no child of."""
     step = _fanning(run, ref)
-    fan = run.nodes.get(ref, PENDING).fan
-    if fan is None or not 0 <= index < fan.expected:
+    node = run.nodes.get(ref, PENDING)
+    if node.fan is None or not 0 <= index < node.fan.expected:
         raise refused("STEP_NOT_FOUND", "the step has no child of this index")
-    children = _Children(run=run, step=step, fan=fan)
+    children = _Children(run=run, step=step, node=node, fan=node.fan)
     ((state, row),) = await children.found(db, index, index, "", 1, 0)
     if row is None:
         return state
@@ -138,6 +123,7 @@ Found = tuple[run_pb2.StepState, Mapping[str, Any] | None]
 class _Children(msgspec.Struct, frozen=True, kw_only=True):
     run: Nodes
     step: Step
+    node: Node
     fan: Fan
 
     async def found(
@@ -145,9 +131,7 @@ class _Children(msgspec.Struct, frozen=True, kw_only=True):
     ) -> list[Found]:
         """At most `limit` children of a range of indexes by index, of one status where it is not empty."""
         if status == NodeStatus.PENDING:
-            return [
-                (self._state(index, NodeStatus.PENDING), None) for index in islice(self._unbegun(first, last), limit)
-            ]
+            return [(self._state(index, status), None) for index in islice(self._unbegun(first, last), limit)]
         most = last if status else min(last, first + limit - 1)
         begun = min(most, self.fan.next - 1)
         rows = await self._rows(db, first, begun, status, limit, max_bytes) if first <= begun else []
@@ -164,19 +148,45 @@ class _Children(msgspec.Struct, frozen=True, kw_only=True):
         self, db: asyncpg.Connection, first: int, last: int, status: str, limit: int, max_bytes: int
     ) -> Sequence[Mapping[str, Any]]:
         again = [(begin, begin + count) for begin, count in self.fan.again]
-        place = (self.run.tenant_id, self.run.run_id, self.step.ref, first, last)
-        bounds = (again, max_bytes, limit)
-        items = await db.fetch(_q["list_items"], *place, _words(_ITEM, status), *bounds)
+        failed = await self._failed(db)
+        asked = (
+            self.run.tenant_id,
+            self.run.run_id,
+            self.step.ref,
+            first,
+            last,
+            status,
+            again,
+            max_bytes,
+            limit,
+            failed,
+        )
+        items = await db.fetch(_q["list_items"], *asked)
         if not self.step.has_child_runs:
             return [*items]
-        runs = await db.fetch(_q["list_child_runs"], *place, self._run_words(status), *bounds)
+        runs = await db.fetch(_q["list_child_runs"], *asked, self.node.status.terminal, self.fan.open > 0)
         return sorted((*items, *runs), key=lambda row: int(row["item_index"]))[:limit]
 
-    def _run_words(self, status: str) -> list[str]:
-        words = _words(_RUN, status)
-        if not self.fan.cancelled and status == NodeStatus.FAILED:
-            return ["failed", "cancelled", "terminated"]
-        return ["none"] if not self.fan.cancelled and status == NodeStatus.CANCELLED else words
+    async def _failed(self, db: asyncpg.Connection) -> list[int] | None:
+        """The indexes that count as failed; None where whatever did not end well does. A row alone does not say it: a child that was asked to stop has not
+        failed, whatever its worker or its run came to (F2, F5)."""
+        if not self.fan.failed:
+            return []
+        if not self.fan.cancelled:
+            return None
+        if self.fan.failed == 1:
+            return [self.fan.first_failed]
+        failed: set[int] = set()
+        for row in await db.fetch(_q["told_of_failures"], self.run.tenant_id, self.run.run_id):
+            for event in history.decode(row["events"]):
+                match event:
+                    case FanExpanded(step_ref=self.step.ref) | FanResumed(step_ref=self.step.ref):
+                        failed.clear()
+                    case ChildFailed(step_ref=self.step.ref):
+                        failed.add(event.item_index)
+                    case _:
+                        pass
+        return sorted(failed)
 
     def _unbegun(self, first: int, last: int) -> Iterator[int]:
         for begin, count in sorted(self.fan.again):
@@ -184,30 +194,24 @@ class _Children(msgspec.Struct, frozen=True, kw_only=True):
         yield from range(max(self.fan.next, first), last + 1)
 
     def _shown(self, row: Mapping[str, Any]) -> run_pb2.StepState:
-        if "child_run_id" in row:
-            status = _RUN[row["outcome"]]
-            if status is NodeStatus.CANCELLED and not self.fan.cancelled:
-                status = NodeStatus.FAILED
-        else:
-            status = _ITEM[row["status"]]
+        status = row["status"]
         state = self._state(row["item_index"], status)
         state.attempt = row["attempt"]
         _when(state, "start_time", row["start_time"])
-        if status is NodeStatus.RUNNING:
+        if status == NodeStatus.RUNNING:
             due = row.get("due_time")
             _when(state, "retry_time", due if due is not None and due > self.run.now else None)
         else:
             _when(state, "end_time", row["end_time"])
-        if status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and (row["error_code"] or row.get("code")):
-            state.error.CopyFrom(
-                common_pb2.Fault(code=row["error_code"] or row["code"], message=row["error_message"] or "")
-            )
+        code = row["error_code"] or row.get("code")
+        if code and status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
+            state.error.CopyFrom(common_pb2.Fault(code=code, message=row["error_message"] or ""))
         if "child_run_id" in row:
             state.child_run_id = row["child_run_id"]
             state.child_status = RUN_STATUS[row["run_status"]]
         return state
 
-    def _state(self, index: int, status: NodeStatus) -> run_pb2.StepState:
+    def _state(self, index: int, status: str) -> run_pb2.StepState:
         return run_pb2.StepState(
             step_ref=self.step.ref,
             step_type=STEP_TYPE[self.step.type],
@@ -222,11 +226,6 @@ def _fanning(run: Nodes, ref: str) -> Step:
     if not step.fans_out:
         raise field_invalid("step_ref", "names a step that has no children")
     return step
-
-
-def _words(table: Mapping[str, NodeStatus], status: str) -> list[str]:
-    """The stored words of a node status; what no child ever is has one that no row has."""
-    return ([str(word) for word, means in table.items() if means == status] or ["none"]) if status else []
 
 
 def _when(state: run_pb2.StepState, field: str, at: Any) -> None:

@@ -1,21 +1,23 @@
 -- The children of a node that fans out. SELECT only, every row found with its tenant.
 
--- The two lists share their first parameters and their order (by index). What has not begun, or is to begin anew, has no row that counts: those indexes are the
--- caller's to tell. Outputs are sent as long as their sum stays within $8; what is beyond is not even read.
---   $1 tenant  $2 run  $3 step ref  $4, $5 first and last index  $6 statuses, none for all  $7 indexes that are to begin anew, as a multirange
---   $8 bytes of outputs  $9 limit
+-- The two lists share their parameters, their order (by index) and the words of `status`: running, succeeded, failed, cancelled. What has not begun, or is to begin
+-- anew, has no row that counts: those indexes are the caller's to tell. Outputs are sent as long as their sum stays within $8; what is beyond is not even read.
+--   $1 tenant  $2 run  $3 step ref  $4, $5 first and last index  $6 status, '' for all  $7 indexes that are to begin anew, as a multirange
+--   $8 bytes of outputs  $9 limit  $10 the indexes that failed; null: all that ended otherwise than well
 
 -- name: list_items
 -- Inline children, each by its latest attempt; and of child runs those that could not even be born, which have such a row too.
 with latest as (
     select * from (
-        select a.item_index, a.attempt, a.status, a.due_time, a.report_time, a.end_time, a.error_code, a.error_message, a.output_size, a.output,
+        select a.item_index, a.attempt, a.due_time, a.report_time, a.end_time, a.error_code, a.error_message, a.output_size, a.output,
+               case when a.status = 'open' then 'running' when a.status in ('succeeded', 'cancelled') then a.status
+                    when $10::int[] is null or a.item_index = any($10::int[]) then 'failed' else 'cancelled' end as status,
                min(a.start_time) over child as start_time, row_number() over (child order by a.attempt desc) as place
         from eec_workflow_step_attempt a
         where a.tenant_id = $1 and a.run_id = $2 and a.step_ref = $3 and a.kind = 'item' and a.item_index between $4::int and $5::int
         window child as (partition by a.item_index)
     ) a
-    where a.place = 1 and (cardinality($6::text[]) = 0 or a.status = any($6::text[])) and not a.item_index <@ $7::int4multirange
+    where a.place = 1 and ($6::text = '' or a.status = $6) and not a.item_index <@ $7::int4multirange
       and not exists (select from eec_workflow_child c where c.tenant_id = $1 and c.parent_run_id = $2 and c.step_ref = $3 and c.item_index = a.item_index
                       and c.attempt >= a.attempt)
     order by a.item_index limit $9
@@ -26,30 +28,39 @@ select l.item_index, l.attempt, l.status, l.due_time, l.start_time, coalesce(l.r
 from latest l order by l.item_index;
 
 -- name: list_child_runs
--- Child runs, each as its node's latest attempt has it. `outcome`: what became of it, or `open`.
+-- Child runs, each as the latest attempt of its node has it: what its node has been told of it (`applied_time`) counts. $11: the node has ended, and $12: has children
+-- that it let go, which go their own way; without, what it had open was given up.
 with latest as (
     select * from (
-        select distinct on (c.item_index) c.item_index, c.attempt, c.child_run_id, c.create_time, c.end_time, c.error_code, c.error_message,
-               case when c.checkpoint_status = 'reached' or c.status = 'completed' then 'succeeded' when c.end_time is null then 'open'
-                    when c.status in ('cancelled', 'terminated') then c.status else 'failed' end as outcome,
-               case when c.checkpoint_status = 'unreachable' then 'checkpoint_unreachable' when c.end_time is not null and c.status <> 'completed'
-                    then 'child_' || c.status else '' end as code
+        select distinct on (c.item_index) c.item_index, c.attempt, c.child_run_id, c.end_time, c.error_code, c.error_message,
+               coalesce(r.status, 'pending') as run_status, r.start_time, r.result_refs, r.result,
+               case when c.checkpoint_status = 'unreachable' then 'checkpoint_unreachable' when c.status <> 'completed' then 'child_' || c.status else '' end as code,
+               case when c.item_index = any($10::int[]) then 'failed'
+                    when c.applied_time is not null and (c.checkpoint_status = 'reached' or c.status = 'completed') then 'succeeded'
+                    when c.applied_time is not null then case when $10::int[] is null then 'failed' else 'cancelled' end
+                    when not $11::bool then 'running'
+                    when not $12::bool then 'cancelled'
+                    when r.status in ('completed', 'cancelled', 'failed') then replace(r.status, 'completed', 'succeeded')
+                    when r.end_time is not null then 'failed' else 'running' end as status
         from eec_workflow_child c
+        left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.child_run_id
         where c.tenant_id = $1 and c.parent_run_id = $2 and c.step_ref = $3 and c.item_index between $4::int and $5::int
         order by c.item_index, c.attempt desc
     ) c
-    where (cardinality($6::text[]) = 0 or c.outcome = any($6::text[])) and not c.item_index <@ $7::int4multirange
+    where ($6::text = '' or c.status = $6) and not c.item_index <@ $7::int4multirange
       and not exists (select from eec_workflow_step_attempt a where a.tenant_id = $1 and a.run_id = $2 and a.step_ref = $3 and a.item_index = c.item_index
                       and a.kind = 'item' and a.attempt > c.attempt)
     order by c.item_index limit $9
 )
-select l.item_index, l.attempt, l.child_run_id::text, l.outcome, l.code, l.error_code, l.error_message, l.end_time, coalesce(r.status, 'pending') as run_status,
-       r.start_time, r.result_refs::text, octet_length(r.result::text) as output_size,
-       case when l.outcome = 'succeeded' and sum(coalesce(octet_length(r.result::text), 0)) over (order by l.item_index) <= $8::bigint
-            then r.result::text end as output
-from latest l
-left join eec_workflow_run r on r.tenant_id = $1 and r.run_id = l.child_run_id
-order by l.item_index;
+select l.item_index, l.attempt, l.child_run_id::text, l.status, l.code, l.error_code, l.error_message, l.end_time, l.run_status, l.start_time,
+       l.result_refs::text, octet_length(l.result::text) as output_size,
+       case when l.status = 'succeeded' and sum(coalesce(octet_length(l.result::text), 0)) over (order by l.item_index) <= $8::bigint then l.result::text end as output
+from latest l order by l.item_index;
+
+-- name: told_of_failures
+-- The transitions that tell of a child that failed, or of a fan-out that begins or goes on.
+select events::text from eec_workflow_transition
+where tenant_id = $1 and run_id = $2 and events::text ~ '"(child_failed|fan_expanded|fan_resumed)"' order by seq;
 
 -- name: item_attempts
 -- Of one inline child, newest first.

@@ -75,7 +75,7 @@ from (
 where r.before < $8::bigint order by r.step_ref, r.attempt, r.event_name, r.event_id, r.requirement;
 
 -- name: export_children
--- Child runs in the order of their key, with the outputs of those that have completed and were waited for: the value of the output expression, or leaf outputs by
+-- Child runs in the order of their key, with the outputs of those that have completed: the value of the output expression, or leaf outputs by
 -- ref. No more of them than about $6 bytes of outputs, the first whatever its size. Sizes are those that a gather counts.
 select c.step_ref, c.attempt, c.item_index, c.child_run_id::text as run_id, c.first_run_id::text, c.end_time, c.status, c.checkpoint_status, c.error_code,
        c.error_message, c.size, case when c.told then coalesce(r.result::text, (
@@ -87,7 +87,7 @@ select c.step_ref, c.attempt, c.item_index, c.child_run_id::text as run_id, c.fi
 from (
     select b.*, sum(b.size) over (order by b.step_ref, b.attempt, b.item_index) - b.size as before
     from (
-        select k.*, k.status = 'completed' and k.sync as told, case when k.status = 'completed' and k.sync then (
+        select k.*, coalesce(k.status = 'completed', false) as told, case when k.status = 'completed' then (
             select coalesce(octet_length(n.result::text), 0) + coalesce((
                 select sum(a.output_size) from jsonb_each_text(n.result_refs) f
                 join eec_workflow_step_attempt a on a.tenant_id = n.tenant_id and a.run_id = n.run_id and a.step_ref = f.key and a.item_index = -1
