@@ -13,14 +13,14 @@ from ductord.engine.limits import Limits
 from ductord.engine.steps.dataflow import FEW, MAX_ELEMENTS
 from ductord.model.decision import Decision, Missing
 from ductord.model.effects import RecordOutput
-from ductord.model.enums import NodeStatus, StepType
+from ductord.model.enums import EdgeType, NodeStatus, Outcome, StepType
 from ductord.model.fanout import DataflowSpec, Operation
-from ductord.model.fault import Fault
-from ductord.model.inbox import Inbox
-from ductord.model.manifest import Manifest, Step
+from ductord.model.fault import Fault, OutputRef
+from ductord.model.inbox import AttemptReport, Inbox
+from ductord.model.manifest import Edge, Manifest, Step
 from ductord.model.needs import APART
 from ductord.model.run import RunStart
-from ductord.model.specs import Expression, Template
+from ductord.model.specs import ActionSpec, Expression, Template
 from tests.language.documents import law
 from tests.support.world import START
 
@@ -38,7 +38,13 @@ def _decided(
     operation: Operation, expr: str, items: Any, *, apart: bool = True, limits: Limits | None = None, **more: Any
 ) -> Decision | Missing:
     manifest = _manifest(operation, expr, more.pop("items_expr", _ITEMS), **more)
-    start = RunStart(
+    start = _start(items)
+    inbox = Inbox(start=start, given={APART: True} if apart else {})
+    return decide(manifest, programs_for(manifest), None, inbox, START, limits or Limits())
+
+
+def _start(items: Any) -> RunStart:
+    return RunStart(
         tenant_id="t",
         run_id="r",
         definition_id="d",
@@ -48,8 +54,6 @@ def _decided(
         create_time=START,
         payload={"items": items},
     )
-    inbox = Inbox(start=start, given={APART: True} if apart else {})
-    return decide(manifest, programs_for(manifest), None, inbox, START, limits or Limits())
 
 
 def _output(*args: Any, **more: Any) -> Any:
@@ -256,3 +260,38 @@ def test_int_and_double_meet_as_doubles_ce_01_l5_f6() -> None:
 def test_data_is_never_evaluated_f6_l3() -> None:
     items = ["${{ RUN.id }}", "ITEM", {"x": "${{ 1 }}"}]
     assert _output(Operation.MAP, "ITEM", items) == {"result": items}
+
+
+def test_what_the_steps_after_a_long_list_read_is_asked_for_with_its_place_f6() -> None:
+    """The tick is asked again once, and evaluates once."""
+    reads = Expression(source='has(STEPS["a"].output.x)', names=("STEPS",), steps=("a",))
+    steps = (
+        Step(ref="a", type=StepType.ACTION, outgoing=(0,), action=ActionSpec(action="core:echo")),
+        Step(
+            ref="d",
+            type=StepType.DATAFLOW,
+            incoming=(0,),
+            outgoing=(1,),
+            dataflow=DataflowSpec(operation=Operation.MAP, items=_ITEMS, expr=Expression(source="ITEM")),
+        ),
+        Step(ref="b", type=StepType.ACTION, run_if=reads, incoming=(1,), action=ActionSpec(action="core:echo")),
+    )
+    edges = (Edge(source=0, target=1, type=EdgeType.SUCCESS), Edge(source=1, target=2, type=EdgeType.SUCCESS))
+    manifest = Manifest(format_version=1, engine_level=4, family_slug="f", steps=steps, edges=edges, entrypoints=(0,))
+    programs = programs_for(manifest)
+    start = _start(list(range(FEW + 1)))
+    begun = decide(manifest, programs, None, Inbox(start=start), START)
+    assert isinstance(begun, Decision)
+    report = AttemptReport(
+        step_ref="a",
+        attempt=1,
+        outcome=Outcome.SUCCEEDED,
+        report_time=START,
+        start_time=START,
+        output=OutputRef(attempt=1, size=9, hash="x"),
+    )
+    inbox = Inbox(start=start, reports=(report,))
+    lacking = decide(manifest, programs, begun.run, inbox, START)
+    assert lacking == Missing(steps=frozenset({"a"}), needs=frozenset({APART}))
+    inbox = Inbox(start=start, reports=(report,), given={APART: True}, outputs={"a": {"x": 1}})
+    assert isinstance(decide(manifest, programs, begun.run, inbox, START), Decision)

@@ -39,8 +39,10 @@ def decide(tick: Tick, index: int) -> bool:
     if spec is None:
         raise EngineError("MANIFEST_INVALID", f"step {tick.manifest.steps[index].ref} is a dataflow without one")
     items = _items(tick, spec)
-    if len(items) > FEW and tick.given(APART) is msgspec.UNSET:
-        return False
+    if len(items) > FEW:
+        tick.foresee(index, None)  # what has been evaluated is lost with a tick that has to be asked again
+        if tick.given(APART) is msgspec.UNSET or tick.lacking:
+            return False
     waiting.succeed_at_once(tick, index, _OUTPUTS[spec.operation](_Elements(tick, index, spec, items)))
     return False
 
