@@ -166,7 +166,8 @@ class Tree:
         raise AssertionError("the tree does not come to rest")
 
     def ask(self, rows: Rows, verb: Verb, step_ref: str = "", **body: Any) -> None:
-        """An operator's control is accepted; the next tick judges it."""
+        """An operator's control is accepted, at an instant of its own; the next tick judges it."""
+        self.now += timedelta(microseconds=1)
         self._asked += 1
         name = f"c{self._asked}"
         rows.controls[name] = Control(
