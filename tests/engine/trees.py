@@ -144,7 +144,7 @@ class Tree:
         """So many random moves."""
         for _ in range(moves):
             rows = self.random.choice(self.runs)
-            move = self.random.choices((self._tick, self._work, self._wait, self._ask), (12, 5, 2, 2))[0]
+            move = self.random.choices((self.tick, self._work, self._wait, self._ask), (12, 5, 2, 2))[0]
             move(rows)
 
     def finish(self, *, work: bool = True) -> None:
@@ -153,7 +153,7 @@ class Tree:
             moved = False
             for rows in self.runs:
                 self._release(rows)
-                while self._tick(rows):
+                while self.tick(rows):
                     moved = True
             ready = [(rows, row) for rows in self.runs for row in rows.attempts.values() if _ready(row, self.now)]
             for rows, row in ready if work else ():
@@ -176,7 +176,8 @@ class Tree:
 
     # What may happen
 
-    def _tick(self, rows: Rows) -> bool:
+    def tick(self, rows: Rows) -> bool:
+        """One tick of one run, and whom it gives birth to; whether anything happened."""
         rows.limits = replace(rows.limits, **self._limits)
         moved = rows.tick(self.now) is not None or rows.again
         for born in rows.born.values():
