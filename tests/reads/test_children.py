@@ -49,8 +49,8 @@ async def _get(edges: Edges, run_id: str, **fields: Any) -> run_pb2.RunDetail:
     return answer.data
 
 
-def _running(fan: Fan, status: NodeStatus = NodeStatus.RUNNING) -> Node:
-    return Node(status=status, attempt=1, fan=fan, top=3)
+def _running(fan: Fan, status: NodeStatus = NodeStatus.RUNNING, attempt: int = 1) -> Node:
+    return Node(status=status, attempt=attempt, fan=fan, top=3)
 
 
 async def _scattered(edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection) -> Rows:
@@ -183,7 +183,7 @@ async def test_a_wide_scatter_reads_a_page_and_not_the_width_sg05(
 
 
 async def _with_child_runs(edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection) -> tuple[Rows, list[str]]:
-    """Six child runs: completed, failed, cancelled, open, one that was failed and is redriven, and one that could not be born."""
+    """Six child runs of a node that goes on: completed before, failed, cancelled, open, one that was failed and is redriven, and one that could not be born."""
     child = await catalogue.define("child")
     version_id = await catalogue.publish(child, fanning(runs=True))
     run_id = (await edges.start(await catalogue.published(fanning(runs=True)))).run_id
@@ -191,12 +191,12 @@ async def _with_child_runs(edges: Edges, catalogue: Catalogue, owner: asyncpg.Co
     fan = Fan(
         expected=7, next=6, open=2, succeeded=1, failed=2, cancelled=1, definition_id=child, version_id=version_id, version=1
     )  # fmt: skip
-    await rows.stands(s0=_running(fan, NodeStatus.WAITING))
+    await rows.stands(s0=_running(fan, NodeStatus.WAITING, attempt=2))
     ids = [
         await rows.child(0, version_id, status="completed", result={"page": 1}),
-        await rows.child(1, version_id, status="failed"),
-        await rows.child(2, version_id, status="cancelled"),
-        await rows.child(3, version_id, fan=Fan(expected=2, next=2, open=2, definition_id=child)),
+        await rows.child(1, version_id, attempt=2, status="failed"),
+        await rows.child(2, version_id, attempt=2, status="cancelled"),
+        await rows.child(3, version_id, attempt=2, fan=Fan(expected=2, next=2, open=2, definition_id=child)),
         await rows.child(4, version_id, status="failed"),
     ]
     await owner.execute(
@@ -205,12 +205,12 @@ async def _with_child_runs(edges: Edges, catalogue: Catalogue, owner: asyncpg.Co
         " where parent_run_id = $1 and item_index = 4",
         run_id,
     )
-    await rows.item(5, 1, "failed", error="expression_error")
+    await rows.item(5, 2, "failed", error="expression_error")
     fault = Fault(code="child_failed")
     before = [ChildFailed(step_ref="s0", item_index=index, fault=fault) for index in (1, 2, 4)]
     await rows.moves(FanExpanded(step_ref="s0", attempt=1, expected=7), *before)
     now = [ChildFailed(step_ref="s0", item_index=index, fault=fault) for index in (1, 5)]
-    await rows.moves(FanResumed(step_ref="s0", attempt=2, again=((4, 1),)), *now)
+    await rows.moves(FanResumed(step_ref="s0", attempt=2, again=((1, 5),)), *now)
     return rows, ids
 
 
@@ -368,6 +368,6 @@ async def test_child_runs_are_woven_into_the_unified_timeline_f5(
     assert await told(1) == entries
     assert [e for e in entries if e.type == "child_started" and e.run_id == ids[3]]
     (ended,) = [e for e in entries if e.type == "child_ended" and e.run_id == ids[1]]
-    assert (ended.step_ref, ended.attempt, ended.event_index) == ("s0", 1, -1)
+    assert (ended.step_ref, ended.attempt, ended.event_index) == ("s0", 2, -1)
     assert json.loads(ended.detail_json) == {"item_index": 1, "status": "failed", "code": "BROKEN"}
     assert len([entry for entry in entries if entry.event_index < 0]) == 6 + 4

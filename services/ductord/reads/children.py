@@ -164,7 +164,8 @@ class _Children(msgspec.Struct, frozen=True, kw_only=True):
         items = await db.fetch(_q["list_items"], *asked)
         if not self.step.has_child_runs:
             return [*items]
-        runs = await db.fetch(_q["list_child_runs"], *asked, self.node.status.terminal, self.fan.open > 0)
+        node = self.node
+        runs = await db.fetch(_q["list_child_runs"], *asked, node.status.terminal, self.fan.open > 0, node.attempt)
         return sorted((*items, *runs), key=lambda row: int(row["item_index"]))[:limit]
 
     async def _failed(self, db: asyncpg.Connection) -> list[int] | None:

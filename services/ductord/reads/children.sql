@@ -29,14 +29,15 @@ from latest l order by l.item_index;
 
 -- name: list_child_runs
 -- Child runs, each as the latest attempt of its node has it: what its node has been told of it (`applied_time`) counts. $11: the node has ended, and $12: has children
--- that it let go, which go their own way; without, what it had open was given up.
+-- that it let go, which go their own way; without, what it had open was given up. One of an earlier attempt than $13, the node's own, has not begun anew: it was
+-- found to have succeeded (F4).
 with latest as (
     select * from (
         select distinct on (c.item_index) c.item_index, c.attempt, c.child_run_id, c.end_time, c.error_code, c.error_message,
                coalesce(r.status, 'pending') as run_status, r.start_time, r.result_refs, r.result,
-               case when c.checkpoint_status = 'unreachable' then 'checkpoint_unreachable' when c.status <> 'completed' then 'child_' || c.status else '' end as code,
-               case when c.item_index = any($10::int[]) then 'failed'
-                    when c.applied_time is not null and (c.checkpoint_status = 'reached' or c.status = 'completed') then 'succeeded'
+               case when c.checkpoint <> '' and c.checkpoint_status is distinct from 'reached' and c.end_time is not null then 'checkpoint_unreachable' when c.status <> 'completed' then 'child_' || c.status else '' end as code,
+               case when c.attempt < $13::int then 'succeeded' when c.item_index = any($10::int[]) then 'failed'
+                    when c.applied_time is not null and case when c.checkpoint = '' then c.status = 'completed' else c.checkpoint_status = 'reached' end then 'succeeded'
                     when c.applied_time is not null then case when $10::int[] is null then 'failed' else 'cancelled' end
                     when not $11::bool then 'running'
                     when not $12::bool then 'cancelled'
