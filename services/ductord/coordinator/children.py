@@ -58,7 +58,12 @@ async def write_children(connection: asyncpg.Connection, of: Effects, now: datet
 
 async def _lock(connection: asyncpg.Connection, of: Effects) -> None:
     telling = [pair for kind in _TELLING for pair in of.get(kind, ())]
-    leaving = {d.key: (d, None) for kind in (DetachChildren, CloseChildren) for d, _ in of.get(kind, ())}
+    leaving = {
+        d.key: (d, None)
+        for kind in (DetachChildren, CloseChildren)
+        for d, e in of.get(kind, ())
+        if isinstance(e, DetachChildren) or e.continued_to_run_id
+    }
     if telling or leaving:
         await connection.execute(SQL["lock_children"], *ids(telling), *ids(leaving.values()))
 
@@ -154,8 +159,6 @@ async def _leave(connection: asyncpg.Connection, of: Effects, now: datetime) -> 
     if handed := [(d, e) for d, e in closes if e.continued_to_run_id]:
         await connection.execute(SQL["hand_over_children"], *ids(handed), [e.continued_to_run_id for _, e in handed])
     await _control(connection, [(d, row) for d, e in closes for row in _closing(d, e)], now)
-    if closes:
-        await connection.execute(SQL["leave_children"], *ids(closes))
 
 
 async def _control(

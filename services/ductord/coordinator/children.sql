@@ -110,8 +110,8 @@ woken as (
 select count(*)::int from told;
 
 -- name: lock_children
--- The open rows that this commit writes, of runs that end as children ($1, $2) and of runs whose children are let go or closed ($3, $4), all in one order: a parent
--- that ends and its children that end meet here.
+-- The open rows that this commit writes, of runs that end as children ($1, $2) and of runs whose children are let go or handed on ($3, $4), all in one order: a
+-- parent and its children meet here.
 with written as (
     select k.tenant_id, k.parent_run_id, k.step_ref, k.item_index, k.attempt
     from unnest($1::text[], $2::uuid[]) as x(tenant_id, run_id)
@@ -188,16 +188,13 @@ cross join lateral (
 ) m
 on conflict do nothing;
 
--- name: leave_children
--- The run has ended: nobody waits for its open children any more, and none of them wakes it.
-update eec_workflow_child c set sync = false
-from unnest($1::text[], $2::uuid[]) as x(tenant_id, parent_id)
-where c.tenant_id = x.tenant_id and c.parent_run_id = x.parent_id and c.status is null and c.end_time is null and not c.detached and c.sync;
-
 -- name: tell_checkpoints
--- What became of a checkpoint is told to whoever waits for it and was told nothing yet.
+-- What became of a checkpoint is told to whoever waits for it and was told nothing yet. Nobody waits whose own run has ended.
 with told as (
-    update eec_workflow_child c set checkpoint_status = x.status, end_time = $5::timestamptz
+    update eec_workflow_child c
+    set checkpoint_status = x.status, end_time = $5::timestamptz,
+        sync = c.sync and exists (
+            select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0)
     from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) as x(tenant_id, run_id, name, status)
     where c.tenant_id = x.tenant_id and c.child_run_id = x.run_id and c.checkpoint = x.name and c.status is null and c.end_time is null
     returning c.tenant_id, c.parent_run_id, c.sync and not c.detached as told
@@ -205,10 +202,13 @@ with told as (
 insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, parent_run_id from told where told;
 
 -- name: tell_parents
--- A child has ended: its open rows say how, and whoever waits for it is woken. Rows that say so already stay as they are.
+-- A child has ended: its open rows say how, and whoever waits for it is woken. Rows that say so already stay as they are. Nobody waits whose own run has ended;
+-- one that ends in this very moment is woken, and takes it.
 with told as (
     update eec_workflow_child c
-    set status = x.status, error_code = x.error_code, error_message = x.error_message, end_time = coalesce(c.end_time, $6::timestamptz)
+    set status = x.status, error_code = x.error_code, error_message = x.error_message, end_time = coalesce(c.end_time, $6::timestamptz),
+        sync = c.sync and exists (
+            select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0)
     from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[]) as x(tenant_id, run_id, status, error_code, error_message)
     where c.tenant_id = x.tenant_id and c.child_run_id = x.run_id and c.status is null
     returning c.tenant_id, c.parent_run_id, c.applied_time is null and c.sync and not c.detached as told
