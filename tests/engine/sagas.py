@@ -24,13 +24,14 @@ SILENT = (Outcome.LOST, Outcome.TIMED_OUT, Outcome.HEARTBEAT_TIMED_OUT, Outcome.
 def sagas(draw: Draw) -> Manifest:
     """A manifest whose steps have random blocks. The args of inverses name the effect that they undo."""
     manifest: Manifest = draw(manifests())
-    blocks = st.none() | _compensations() | _compensations()
+    blocks = st.none() | compensations() | compensations()
     steps = tuple(replace(step, compensation=draw(blocks)) for step in manifest.steps)
     return replace(manifest, steps=steps)
 
 
 @st.composite
-def _compensations(draw: Draw) -> Compensation:
+def compensations(draw: Draw) -> Compensation:
+    """Random blocks of one step. The args of inverses name the effect that they undo."""
     return Compensation(
         on_failure=_block(draw, "on_failure", "${{ OUTPUT.effect }}"),
         on_cancel=_block(draw, "on_cancel", "${{ OUTPUT.effect }}"),

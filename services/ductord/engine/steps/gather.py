@@ -24,6 +24,11 @@ from ductord.model.needs import GatheredNeed
 _NOT_ENDED: Final = {"code": "child_cancelled", "message": "the child did not come to an end of its own"}
 
 
+def start(tick: Tick, index: int, prepared: None) -> None:
+    """A gather is never begun: it ends at once."""
+    waiting.never(tick, index)
+
+
 def arrival(tick: Tick, index: int) -> Arrival:
     """As the join tells, but not before the scatter has ended: its children were counted when it began, and all of them have ended by then (F2, SG-02)."""
     told = routing.arrival(tick.manifest, tick.manifest.steps[index], tick.work.edges)
@@ -107,4 +112,4 @@ def _spec(tick: Tick, index: int) -> GatherSpec:
     return step.gather
 
 
-KIND = replace(PARKED, drop=waiting.never, reset=waiting.nothing, arrival=arrival, at_once=decide)
+KIND = replace(PARKED, start=start, drop=waiting.never, reset=waiting.nothing, arrival=arrival, at_once=decide)
