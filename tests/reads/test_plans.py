@@ -22,6 +22,8 @@ RUN = "00000000-0000-0000-0000-000000000007"
 AUDIT = Queries("ductord.reads", "audit.sql")
 LEDGER = Queries("ductord.reads", "ledger.sql")
 RUNS = Queries("ductord.reads")
+CHILDREN = Queries("ductord.reads", "children.sql")
+TREE = Queries("ductord.reads", "tree.sql")
 
 FILL = (
     "insert into eec_workflow_audit (tenant_id, audit_id, at, actor, action, target)"
@@ -38,6 +40,12 @@ FILL = (
     " select 't', ('00000000-0000-0000-0000-' || lpad(to_hex(n / 4), 12, '0'))::uuid, n % 4, 'f' || n % 20, 's', 'compensation', 'on_failure', 0, 'a',"
     " case when n % 2000 = 0 then 'manual_repair' when n % 1999 = 0 then 'failed' else 'done' end, now(), now() - n * interval '1 s'"
     " from generate_series(1, $1::int) n",
+    # one tree among them: a run in three hundred is a child of the seventh
+    f"update eec_workflow_run_start set parent_run_id = '{RUN}', root_run_id = '{RUN}' where $1::int > 0 and right(run_id::text, 2) = '2c'",
+    "insert into eec_workflow_child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, close_policy, create_time)"
+    f" select tenant_id, '{RUN}', 's', row_number() over () - 1, 1, run_id, run_id, true, 'abandon', now() from eec_workflow_run_start where $1::int > 0",
+    "insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,"
+    f" create_time) select 't', '{RUN}', 'items', n, 'item', 1, 'standard', 'default', 'a', '{{}}', n::text, now(), now() from generate_series(1, $1::int) n",
 )  # fmt: skip
 
 
@@ -53,7 +61,25 @@ def _runs(compensation: str, family: str = "") -> tuple[Any, ...]:
     return RUNS["list_runs"], "t", None, LAST, family, "", "", None, None, None, 51, compensation, ""
 
 
+def _kin(parent: str | None, root: str | None, status: str = "") -> tuple[Any, ...]:
+    return RUNS["list_runs_kin"], "t", None, LAST, "", "", "", None, None, None, 51, "", status, "{}", parent, root
+
+
+def _items(first: int, last: int) -> tuple[Any, ...]:
+    return CHILDREN["list_items"], "t", RUN, "items", first, last, "", "{}", 1 << 20, 51, None
+
+
+def _child_runs(first: int, last: int) -> tuple[Any, ...]:
+    return CHILDREN["list_child_runs"], "t", RUN, "s", first, last, "", "{}", 1 << 20, 51, None, False, True, 1
+
+
 CASES = {
+    "children of a run": _kin(RUN, None),
+    "runs below a root": _kin(None, RUN),
+    "failed runs below a root": _kin(None, RUN, "failed"),
+    "a page of items": _items(20_000, 20_050),
+    "a page of child runs": _child_runs(20_000, 20_050),
+    "the first of many children, as a tree": (TREE["children_of"], "t", f"{{{RUN}}}", 31),
     "all of the trail": _audit(),
     "the trail of one run": _audit("run:77"),
     "a rare act": _audit(action="publish"),
@@ -95,10 +121,10 @@ async def test_lists_read_what_they_show(reader: asyncpg.Connection) -> None:
         assert pages <= MOST_PAGES, f"{name}: {pages} pages\n{json.dumps(plan, indent=1)}"
 
 
-def _spelt_out(statement: str, *values: str | int | None) -> str:
+def _spelt_out(statement: str, *values: str | int | bool | None) -> str:
     """The statement with its values in it, as a custom plan sees them: EXPLAIN takes no parameters."""
     return re.sub(r"\$(\d+)", lambda found: _literal(values[int(found[1]) - 1]), statement)
 
 
-def _literal(value: str | int | None) -> str:
+def _literal(value: str | int | bool | None) -> str:
     return "null" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
