@@ -22,10 +22,12 @@ from ductord.model.control import Control
 from ductord.model.enums import OperationStatus, SignalStatus
 from ductord.model.inbox import Signal
 from ductord.model.manifest import Manifest
+from ductord.model.recording import Recording
 from ductord.rpc.payloads import Payload
 from ductord.signals.asked import Event
 from ductord.signals.publishing import Publication
 from tests.support.books import TENANT, Books
+from tests.support.exported import exported
 from tests.support.postgres_view import born_of, children_of, snapshot
 from tests.support.postgres_workers import PostgresWorkers
 from tests.support.world import (
@@ -82,6 +84,10 @@ class PostgresWorld(PostgresWorkers):
     async def limits(self, **changed: int) -> None:
         self._limits = replace(self._limits, **changed)
 
+    async def recordings(self) -> list[Recording]:
+        """All runs that have begun, as ExportRun gives them."""
+        return await exported(self._owner, TENANT, self._limits)
+
     async def control(self, control: Control) -> None:
         # The story's clock stands still: microseconds keep the order of what is asked, and none of it is younger than the clock.
         self._controls += 1
@@ -97,7 +103,7 @@ class PostgresWorld(PostgresWorkers):
     async def settled(self) -> list[Settled]:
         rows = await self._owner.fetch(
             "select request_id, status, outcome_code, outcome_message, result::text from eec_workflow_intent"
-            " where run_id = $1 and status <> 'pending' order by create_time",
+            " where run_id = $1 and status <> 'pending' order by create_time, request_id",
             self._run_id,
         )
         new = [row for row in rows if (self._run_id, row["request_id"]) not in self._told]
