@@ -11,7 +11,8 @@ from ductord.engine.expressions import programs_for
 from ductord.engine.limits import LIMITS, Limits
 from ductord.model.control import Control
 from ductord.model.decision import Decision, Missing
-from ductord.model.enums import CheckpointStatus, NodeStatus, Outcome, RunStatus, Verb
+from ductord.model.effects import SettleControl
+from ductord.model.enums import CheckpointStatus, NodeStatus, OperationStatus, Outcome, RunStatus, Verb
 from ductord.model.events import RunEnded
 from ductord.model.fan import Gathered, Kin, Workflow
 from ductord.model.fan_effects import (
@@ -234,7 +235,7 @@ def test_a_redrive_takes_up_what_there_is() -> None:
     assert [e.again for e in _of(decision, FanResumed)] == [((1, 4),)]
     assert [(e.first, e.count) for e in _of(decision, ChildrenBegun)] == [(1, 4), (5, 1)]
     attached = {e.redrive: e.children for e in _of(decision, AttachChildren)}
-    assert attached == {False: ((1, "k1"), (4, "k4")), True: ((2, "k2"),)}
+    assert attached == {False: ((4, "k4"),), True: ((1, "k1"), (2, "k2"))}
     born = [birth for e in _of(decision, StartChildren) for birth in e.births]
     assert [(birth.item_index, birth.run_id) for birth in born] == [
         (index, derived("child", RUN_ID, "s", 2, index)) for index in (3, 5)
@@ -330,3 +331,47 @@ def test_controls_of_children_are_the_same_however_often_they_are_decided() -> N
     assert (first[0].verb, first[0].step_ref) == (Verb.CANCEL, "p")
     order = [type(e) for e in made[0].effects if isinstance(e, ControlChildren | StartChildren)]
     assert order == [ControlChildren, StartChildren], "those that are born by it are not asked to stop"
+
+
+def test_a_parents_redrive_waits_for_the_end_of_a_child_that_is_being_stopped() -> None:
+    """C4, F5: a cancel and a redrive may meet a child in one tick, since each level of a tree is told by the one above it."""
+    manifest, start = _manifest("step a"), _start(parent_run_id="up")
+    _, run = _decided(manifest, None, start=start)
+    cancel = msgspec.structs.replace(_control(Verb.CANCEL), request_id="c0")
+    redrive = msgspec.structs.replace(_control(Verb.REDRIVE), actor="run:up")
+    _, stopping = _decided(manifest, run, start=start, controls=(cancel, redrive))
+    assert stopping.stop is not None
+    report = AttemptReport(step_ref="a", attempt=1, outcome=Outcome.REVOKED, report_time=START)
+    decision, ended = _decided(manifest, stopping, start=start, controls=(redrive,), reports=(report,))
+    assert ended.status is RunStatus.CANCELLED
+    assert _of(decision, TellParent) == [], "an end that is none"
+    assert _of(decision, TickAgain)
+    _, again = _decided(manifest, ended, start=start, controls=(redrive,))
+    assert again.status is RunStatus.RUNNING
+    # One that is at work goes on: that is what the parent wants of it. A stranger's redrive is refused as ever.
+    for actor, status in (("run:up", OperationStatus.APPLIED), ("ann", OperationStatus.REJECTED)):
+        asked = msgspec.structs.replace(redrive, actor=actor)
+        told = _asked(manifest, run, start=start, controls=(asked,))
+        assert isinstance(told, Decision)
+        assert [e.status for e in _of(told, SettleControl)] == [status]
+        assert not told.events
+
+
+def test_a_redriven_child_tells_again_of_the_checkpoints_that_it_has_reached() -> None:
+    """F5: who waits for one anew, as a child of another attempt, has not heard of it."""
+    manifest, start = _manifest("step a", "step b", "a -success-> b", "checkpoint done: a"), _start(parent_run_id="up")
+    _, run = _decided(manifest, None, start=start)
+    report = AttemptReport(
+        step_ref="a",
+        attempt=1,
+        outcome=Outcome.SUCCEEDED,
+        report_time=START,
+        output=OutputRef(attempt=1, size=2, hash="h"),
+    )
+    _, run = _decided(manifest, run, start=start, reports=(report,), outputs={"a": {}})
+    failed = AttemptReport(
+        step_ref="b", attempt=1, outcome=Outcome.FAILED, report_time=START, fault=Fault(code="NOT_FOUND")
+    )
+    _, run = _decided(manifest, run, start=start, reports=(failed,))
+    decision, _ = _decided(manifest, run, start=start, controls=(_control(Verb.REDRIVE),))
+    assert _of(decision, TellCheckpoint) == [TellCheckpoint(name="done", status=CheckpointStatus.REACHED)]

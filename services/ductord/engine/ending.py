@@ -2,7 +2,7 @@
 
 from ductord.engine import faults, signals
 from ductord.engine.checkpoints import outputs_of
-from ductord.engine.controls import continuing
+from ductord.engine.controls import continuing, redriving
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
@@ -11,7 +11,7 @@ from ductord.model.effects import RecordResult, SetTimer
 from ductord.model.enums import RunStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.events import RunEnded
-from ductord.model.fan_effects import CloseChildren, PassChildOn, TellParent
+from ductord.model.fan_effects import CloseChildren, PassChildOn, TellParent, TickAgain
 from ductord.model.fault import Fault
 from ductord.model.run import Stop
 
@@ -55,6 +55,9 @@ def _tell_family(tick: Tick, stop: Stop | None, status: RunStatus) -> None:
         return
     if continued_to:
         tick.do(PassChildOn(run_id=continued_to))
+    elif redriving.follows(tick):
+        # An end that is none, or the refusal of that redrive tells of it.
+        tick.do(TickAgain())
     else:
         tick.do(TellParent(status=status, fault=stop.fault if stop is not None else None))
 

@@ -39,6 +39,8 @@ def apply(tick: Tick) -> None:
 
 def _apply(tick: Tick, control: Control) -> None:
     run = tick.work.view()
+    if redriving.is_early(tick, control):
+        return
     rejection = admission.refusal(tick.manifest, run, control)
     if rejection is not None:
         if not continuing.passed_on(tick, control):

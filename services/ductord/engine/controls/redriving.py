@@ -10,7 +10,7 @@ from ductord.engine.controls.settling import settle
 from ductord.engine.graph import graph_of
 from ductord.engine.tick import Tick
 from ductord.model.control import Control, Rejection
-from ductord.model.effects import ClearCheckpoint, SetTimer
+from ductord.model.effects import ClearCheckpoint, SetTimer, SettleControl
 from ductord.model.enums import (
     CheckpointStatus,
     CompensationStatus,
@@ -19,9 +19,10 @@ from ductord.model.enums import (
     SkipReason,
     TaskKind,
     TimerKind,
+    Verb,
 )
 from ductord.model.events import RunRedriven
-from ductord.model.fan_effects import PassChildOn, TellParent
+from ductord.model.fan_effects import PassChildOn, TellCheckpoint, TellParent
 from ductord.model.manifest import Manifest
 from ductord.model.run import Node, Run
 
@@ -126,6 +127,9 @@ def apply_redrive(tick: Tick, control: Control) -> None:
             if told[number].status is CheckpointStatus.UNREACHABLE:
                 tick.do(ClearCheckpoint(name=checkpoint.name))
             tick.touched.add(number)
+        elif tick.inbox.start.parent_run_id:
+            # Who waits for it anew was told as a child of an earlier attempt, or was not.
+            tick.do(TellCheckpoint(name=checkpoint.name, status=tick.work.checkpoints[number].status))
     if tick.manifest.run_timeout_ms is not None:
         tick.do(SetTimer(kind=TimerKind.RUN_TIMEOUT, due_time=tick.after(tick.manifest.run_timeout_ms)))
     index = tick.graph.index
@@ -141,6 +145,31 @@ def apply_redrive(tick: Tick, control: Control) -> None:
             "kept": str(len(planned.kept)),
         },
     )
+
+
+def is_early(tick: Tick, control: Control) -> bool:
+    """Whether this is a parent's redrive of a run that has not ended. One that is being stopped is redriven when it has; the control waits for that. Any other
+    goes on as it is, which is what the parent wants of it."""
+    run = tick.work.run
+    if control.verb is not Verb.REDRIVE or run.status.terminal or not _of_parent(tick, control):
+        return False
+    if run.stop is None:
+        settle(tick, control, "the run had not ended, and goes on")
+    return True
+
+
+def follows(tick: Tick) -> bool:
+    """Whether a parent's redrive waits for the end of the run, which has just come: it is carried out, or refused, in a tick of its own."""
+    settled = {effect.request_id for effect in tick.effects if isinstance(effect, SettleControl)}
+    return any(
+        control.verb is Verb.REDRIVE and control.request_id not in settled and _of_parent(tick, control)
+        for control in tick.inbox.controls
+    )
+
+
+def _of_parent(tick: Tick, control: Control) -> bool:
+    parent = tick.inbox.start.parent_run_id
+    return bool(parent) and control.actor == f"run:{parent}"
 
 
 def tell_parent(tick: Tick) -> None:

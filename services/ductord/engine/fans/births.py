@@ -19,6 +19,7 @@ from ductord.engine.faults import NodeFault
 from ductord.engine.reading import bindings
 from ductord.engine.tick import Tick
 from ductord.model import ids, jsonvalue
+from ductord.model.enums import RunStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.fan import Kin, Workflow
 from ductord.model.fan_effects import AttachChildren, Birth, RecordItemFault, StartChildren
@@ -231,11 +232,12 @@ def bear(
 
 
 def _attach(tick: Tick, index: int, kin: Sequence[Kin], from_run_id: str) -> None:
-    """Children that there are become children of this attempt of the node; those that have ended otherwise than completed are redriven (C4)."""
+    """Children that there are become children of this attempt of the node. Those of its own that have not completed are redriven: at once if they have ended,
+    when they have if they are being stopped, and not at all if they are at work (C4)."""
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
     bearing = bearing_of(step)
     for redrive in (False, True):
-        children = tuple((k.item_index, k.run_id) for k in kin if k.redrivable is redrive)
+        children = tuple((k.item_index, k.run_id) for k in kin if _wants_redrive(k, from_run_id) is redrive)
         if children:
             tick.do(
                 AttachChildren(
@@ -271,6 +273,10 @@ def _start(tick: Tick, index: int, births: Sequence[Birth]) -> None:
             close_policy=bearing.close_policy,
         )
     )
+
+
+def _wants_redrive(kin: Kin, from_run_id: str) -> bool:
+    return not from_run_id and kin.status is not RunStatus.COMPLETED
 
 
 def _problem(wanted: WorkflowRef, problem: str) -> NodeFault:
