@@ -21,7 +21,7 @@ from ductord.model.enums import NodeStatus, RunStatus, TimerKind
 from ductord.model.events import Event
 from ductord.model.fan import Item
 from ductord.model.fault import Fault, OutputRef
-from ductord.model.inbox import Inbox, SourceKey, TimerDue
+from ductord.model.inbox import AttemptReport, Inbox, SourceKey, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.needs import Need
 from ductord.model.run import Run
@@ -47,8 +47,7 @@ class Repeat(msgspec.Struct, frozen=True):
     """An inline child whose attempt has ended and that gets another. `item`: what it has behind it then. `fault`: the failure that is tried again; None: the
     attempt came to nothing."""
 
-    item_index: int
-    attempt: int
+    report: AttemptReport
     item: Item
     delay_ms: int
     fault: Fault | None

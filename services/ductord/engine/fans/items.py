@@ -15,7 +15,8 @@ from ductord.engine.fans import making
 from ductord.engine.fans.expanding import fan_of
 from ductord.engine.ledger import undoable
 from ductord.engine.tick import Repeat, Tick
-from ductord.model.enums import NodeStatus, Outcome, TaskKind, TimerKind
+from ductord.model.effects import CloseAttempt
+from ductord.model.enums import AttemptStatus, NodeStatus, Outcome, TaskKind, TimerKind
 from ductord.model.events import AttemptEnded, NodeCancelRequested
 from ductord.model.fan import Item
 from ductord.model.fan_effects import CancelItems, CloseItems, RecordItemFault
@@ -31,18 +32,20 @@ _RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 def judge(tick: Tick, report: AttemptReport) -> int | None:
     """Apply the report of a child (A2, A4); the index of its node, if it was for one that is open."""
     index = tick.graph.index.get(report.step_ref)
-    tick.do(attempts.put_away(report))
     if index is None:
+        tick.do(attempts.put_away(report))
         return None
     node = tick.work.nodes[index]
     behind = report.item or Item(logical=report.attempt)
     if node.status not in _BEGUN or node.fan is None or not node.fan.open or report.attempt > node.top:
+        tick.do(attempts.put_away(report))
         if report.outcome is Outcome.SUCCEEDED and node.status.terminal and node.fan is not None:
             # Its node was ended in this very tick, by a timer of an earlier instant: the effect is there all the same (C7).
             saga.register(tick, index, report.attempt, behind.logical, item_index=report.item_index, late=True)
         return None
     match report.outcome:
         case Outcome.SUCCEEDED:
+            tick.do(attempts.put_away(report))
             pair = (report.item_index, report.attempt)
             tick.emit(ChildrenSucceeded(step_ref=report.step_ref, children=(pair,)))
             saga.register(tick, index, report.attempt, behind.logical, item_index=report.item_index)
@@ -63,18 +66,11 @@ def repeat(tick: Tick) -> None:
     for index, repeats in sorted(tick.repeats.items()):
         for one in repeats:
             if one.fault is not None and not reports.goes_on(tick, index):
-                fail(tick, index, one.item_index, one.attempt, one.fault, one.item)
+                _fail(tick, index, one.report, one.fault, one.item)
             else:
+                tick.do(attempts.put_away(one.report))
                 making.again(tick, index, one)
     tick.repeats.clear()
-
-
-def fail(tick: Tick, index: int, item_index: int, attempt: int, fault: Fault, item: Item) -> None:
-    """A child has failed for good. Its row says why, also where no worker did."""
-    ref = tick.manifest.steps[index].ref
-    tick.emit(ChildFailed(step_ref=ref, item_index=item_index, fault=fault, attempt=attempt))
-    tick.do(RecordItemFault(step_ref=ref, item_index=item_index, attempt=attempt, fault=fault))
-    _doubt(tick, index, item_index, item)
 
 
 # What a stop, a time-out or a reset means for inline children.
@@ -93,12 +89,9 @@ def ask(tick: Tick, index: int) -> None:
 
 def call_off(tick: Tick, index: int) -> None:
     """Have the open children cancelled; one that nobody works for has ended with that."""
-    ref, repeats = tick.manifest.steps[index].ref, tick.repeats.pop(index, [])
-    if repeats:
-        ended = tuple((one.item_index, one.attempt) for one in repeats)
-        tick.emit(ChildrenCancelled(step_ref=ref, children=ended))
-        for one in repeats:
-            _doubt(tick, index, one.item_index, one.item)
+    ref = tick.manifest.steps[index].ref
+    for one in tick.repeats.pop(index, ()):
+        _cancelled(tick, index, one.report, one.item)
     if fan_of(tick, index).open:
         tick.do(CancelItems(step_ref=ref))
 
@@ -109,7 +102,8 @@ def drop(tick: Tick, index: int, outcome: Outcome) -> None:
     if not fan.open:
         return
     doubted = _open_doubts(tick, index) if undoable(tick.manifest.steps[index]) else ()
-    tick.repeats.pop(index, None)
+    for one in tick.repeats.pop(index, ()):
+        tick.do(_as_cancelled(one.report))
     tick.emit(ChildrenDropped(step_ref=ref))
     tick.do(CloseItems(step_ref=ref))
     for item_index, logical in doubted:
@@ -138,7 +132,7 @@ def _failed(tick: Tick, index: int, report: AttemptReport, item: Item, fault: Fa
     ):
         _repeat(tick, index, report, item, reports.delay_ms(tick, index, report, item.failures), fault)
     else:
-        fail(tick, index, report.item_index, report.attempt, fault, item)
+        _fail(tick, index, report, fault, item)
 
 
 def _came_to_nothing(tick: Tick, index: int, report: AttemptReport, item: Item) -> None:
@@ -148,12 +142,27 @@ def _came_to_nothing(tick: Tick, index: int, report: AttemptReport, item: Item) 
         _cancelled(tick, index, report, item)
     elif item.losses > step.max_lost:
         message = f"the worker was lost {item.losses} times"
-        fail(tick, index, report.item_index, report.attempt, Fault(code=faults.WORKER_LOST, message=message), item)
+        _fail(tick, index, report, Fault(code=faults.WORKER_LOST, message=message), item)
     else:
         _repeat(tick, index, report, item, retry.pause_ms(item.returned), None)
 
 
+def _fail(tick: Tick, index: int, report: AttemptReport, fault: Fault, item: Item) -> None:
+    """A child has failed for good. Its row says why, also where no worker did."""
+    ref, item_index, attempt = report.step_ref, report.item_index, report.attempt
+    tick.do(attempts.put_away(report))
+    tick.emit(ChildFailed(step_ref=ref, item_index=item_index, fault=fault, attempt=attempt))
+    tick.do(RecordItemFault(step_ref=ref, item_index=item_index, attempt=attempt, fault=fault))
+    _doubt(tick, index, item_index, item)
+
+
+def _as_cancelled(report: AttemptReport) -> CloseAttempt:
+    """The verdict over an attempt whose child counts as cancelled, whatever was reported of it: a gather shows nothing of it."""
+    return replace(attempts.put_away(report), status=AttemptStatus.CANCELLED)
+
+
 def _cancelled(tick: Tick, index: int, report: AttemptReport, item: Item) -> None:
+    tick.do(_as_cancelled(report))
     tick.emit(ChildrenCancelled(step_ref=report.step_ref, children=((report.item_index, report.attempt),)))
     _doubt(tick, index, report.item_index, item)
 
@@ -174,8 +183,7 @@ def _repeat(tick: Tick, index: int, report: AttemptReport, item: Item, delay_ms:
     if not unsaid(report.outcome, fault):
         # The outside may already know this attempt's key unless the worker told us that it failed (A6).
         item = replace(item, logical=report.attempt + 1)
-    repeat = Repeat(report.item_index, report.attempt, item, delay_ms, fault)
-    tick.repeats.setdefault(index, []).append(repeat)
+    tick.repeats.setdefault(index, []).append(Repeat(report, item, delay_ms, fault))
 
 
 def _after(behind: Item, report: AttemptReport, fault: Fault | None) -> Item:
@@ -206,7 +214,7 @@ def _open_doubts(tick: Tick, index: int) -> list[tuple[int, int]]:
     if rows is msgspec.UNSET:
         return []
     ended = _ended(tick, ref)
-    found = [(one.item_index, logical) for one in tick.repeats.get(index, ()) for logical in one.item.unknown]
+    found = [(one.report.item_index, logical) for one in tick.repeats.get(index, ()) for logical in one.item.unknown]
     for row in rows:
         if row.open and row.item_index not in ended:
             logicals = (*row.item.unknown, row.item.logical) if row.started else row.item.unknown

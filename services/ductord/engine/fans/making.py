@@ -61,7 +61,8 @@ class Rendering(msgspec.Struct, frozen=True):
 
 def again(tick: Tick, index: int, one: Repeat) -> None:
     """Make a further attempt of a child with the input of the one before (A1)."""
-    ref, attempt = tick.manifest.steps[index].ref, one.attempt + 1
+    ref, report = tick.manifest.steps[index].ref, one.report
+    attempt = report.attempt + 1
     due_time = tick.after(one.delay_ms) if one.delay_ms else tick.now
     tick.emit(
         AttemptCreated(
@@ -70,10 +71,10 @@ def again(tick: Tick, index: int, one: Repeat) -> None:
             logical=one.item.logical,
             due_time=due_time if one.delay_ms else None,
             kind=TaskKind.ITEM,
-            item_index=one.item_index,
+            item_index=report.item_index,
         )
     )
-    _queue(tick, index, one.item_index, attempt, due_time, one.item.logical, item=one.item, retry_of=one.attempt)
+    _queue(tick, index, report.item_index, attempt, due_time, one.item.logical, item=one.item, retry_of=report.attempt)
 
 
 def spec_of(tick: Tick, index: int) -> ActionSpec:
