@@ -43,7 +43,9 @@ async def snapshot(owner: asyncpg.Connection, run_id: str, run: Run | None, refs
 async def children_of(owner: asyncpg.Connection, run_id: str) -> list[Child]:
     """The children of a run, once each, as those of the latest attempt whose they are; by step, attempt and index."""
     rows = await owner.fetch(
-        "select distinct on (c.step_ref, c.child_run_id) c.step_ref, c.item_index, c.attempt, c.child_run_id::text as run_id, c.sync, c.checkpoint,"
+        "select distinct on (c.step_ref, c.child_run_id) c.step_ref, c.item_index, c.attempt, c.child_run_id::text as run_id, c.checkpoint,"
+        " c.sync and (c.end_time is not null or c.detached or exists ("  # a row of an open child says nothing of its parent's end
+        " select from eec_workflow_run p where p.run_id = c.parent_run_id and p.end_time is null)) as sync,"
         " c.close_policy, c.detached, c.end_time is not null as told, c.applied_time is not null as applied, coalesce(r.status, 'pending') as status"
         " from eec_workflow_child c left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.child_run_id"
         " where c.parent_run_id = $1 order by c.step_ref, c.child_run_id, c.attempt desc",

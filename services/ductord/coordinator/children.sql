@@ -193,8 +193,8 @@ on conflict do nothing;
 with told as (
     update eec_workflow_child c
     set checkpoint_status = x.status, end_time = $5::timestamptz,
-        sync = c.sync and exists (
-            select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0)
+        sync = c.sync and (c.detached or exists (
+            select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0))
     from unnest($1::text[], $2::uuid[], $3::text[], $4::text[]) as x(tenant_id, run_id, name, status)
     where c.tenant_id = x.tenant_id and c.child_run_id = x.run_id and c.checkpoint = x.name and c.status is null and c.end_time is null
     returning c.tenant_id, c.parent_run_id, c.sync and not c.detached as told
@@ -207,8 +207,8 @@ insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, p
 with told as (
     update eec_workflow_child c
     set status = x.status, error_code = x.error_code, error_message = x.error_message, end_time = coalesce(c.end_time, $6::timestamptz),
-        sync = c.sync and exists (
-            select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0)
+        sync = c.sync and (c.end_time is not null or c.detached or exists (
+            select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0))
     from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[]) as x(tenant_id, run_id, status, error_code, error_message)
     where c.tenant_id = x.tenant_id and c.child_run_id = x.run_id and c.status is null
     returning c.tenant_id, c.parent_run_id, c.applied_time is null and c.sync and not c.detached as told
