@@ -100,6 +100,16 @@ class Commits(FanCommits):
         self.moved: dict[str, str] = {}
         """Signals that went on to a successor: its id by request id."""
 
+    @property
+    def asked(self) -> list[Control]:
+        """The controls in the order of their creation; of one instant those of operators first, as they came, then those of parents, by id."""
+
+        def place(control: Control) -> tuple[datetime, bool, str]:
+            of_parent = control.actor.startswith("run:")
+            return control.create_time, of_parent, control.request_id if of_parent else ""
+
+        return sorted(self.controls.values(), key=place)
+
     def _store(self, effect: Effect, now: datetime) -> None:
         match effect:
             case QueueTask():

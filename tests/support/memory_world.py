@@ -66,7 +66,8 @@ class MemoryWorld:
 
     async def settled(self) -> list[Settled]:
         rows = self._running
-        new = [name for name in rows.controls if name in rows.settled and (self.run_id, name) not in self._told]
+        names = (control.request_id for control in rows.asked)
+        new = [name for name in names if name in rows.settled and (self.run_id, name) not in self._told]
         self._told.update((self.run_id, name) for name in new)
         return [
             Settled(request_id=name, status=s.status, code=s.code, message=s.message, result=s.result)
@@ -176,7 +177,7 @@ class MemoryWorld:
     async def cascaded(self) -> list[Cascaded]:
         return [
             Cascaded(request_id=c.request_id, verb=c.verb, parent_run_id=c.actor.removeprefix("run:"))
-            for c in self._running.controls.values()
+            for c in self._running.asked
             if c.actor.startswith("run:")
         ]
 

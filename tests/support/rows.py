@@ -32,7 +32,7 @@ class Rows(Commits):
 
     def tick(self, now: datetime) -> Transition | None:
         """One tick; the transition it committed, if it changed anything."""
-        controls = tuple(c for name, c in self.controls.items() if name not in self.settled)
+        controls = tuple(c for c in self.asked if c.request_id not in self.settled)
         signals = tuple(self.outside.kept())
         if self.run is None and not (controls or signals) and now < (self.begin_time or now):
             return None
