@@ -67,14 +67,25 @@ def _compiled(definition: dict[str, Any]) -> Manifest:
 
 
 def _graph(draw: Draw, families: list[str]) -> dict[str, Any]:
-    steps = [{"ref": "a", "type": "action", "action": "core:echo"}]
-    edges = []
+    steps: list[dict[str, Any]] = [{"ref": "a", "type": "action", "action": "core:echo"}]
+    edges: list[dict[str, str]] = []
     kinds = draw(st.lists(st.sampled_from(["subworkflow", "for_each", "scatter", "inline"]), min_size=1, max_size=3))
     for number, kind in enumerate(kinds):
         ref = f"{kind[0]}{number}"
         steps.append({"ref": ref, **_step(draw, kind, draw(st.sampled_from(families)))})
         if draw(st.booleans()):
             edges.append({"source_ref": "a", "target_ref": ref, "type": draw(st.sampled_from(["success", "done"]))})
+    refs = [step["ref"] for step in steps[1:]]
+    if len(refs) > 1 and draw(st.booleans()):
+        steps.append({"ref": "r", "type": "race"})
+        edges += [{"source_ref": ref, "target_ref": "r", "type": "success"} for ref in refs[:2]]
+    for ref, step in zip(refs, list(steps[1:]), strict=False):
+        if step["type"] == "scatter" and draw(st.booleans()):
+            raises = "tolerated_failures" not in step["scatter"] and draw(st.booleans())
+            gather = {"scatter_ref": ref, "stream_error": "raise" if raises else "include"}
+            steps.append({"ref": f"g{ref}", "type": "gather", "gather": gather})
+            kind = draw(st.sampled_from(["success", "done"]))
+            edges.append({"source_ref": ref, "target_ref": f"g{ref}", "type": kind})
     return {
         "steps": steps,
         "edges": edges,
