@@ -1,8 +1,12 @@
 """What people see of fan-outs: bars and trees, the children of a step, and lines where nobody watches (F1 to F5)."""
 
+import contextlib
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +17,7 @@ from ductord.cli import fans, trees
 from ductord.cli.drawing import Board
 from ductord.cli.ending import CommandFailed
 from ductord.cli.history import event_line
-from tests.cli.shop import Shop
+from tests.cli.shop import TENANT, Shop
 
 pytestmark = [pytest.mark.xdist_group("operating"), pytest.mark.timeout(240)]
 
@@ -178,3 +182,29 @@ def test_a_tree_of_runs_in_the_command_line_f5(shop: Shop) -> None:
     timeline = _done(shop, "run", "show", root, "--timeline")
     assert f"run {second['run_id']} started" in timeline
     assert f"run {second['run_id']} ended cancelled" in timeline
+
+
+def test_on_a_terminal_bars_and_trees_are_drawn(shop: Shop) -> None:
+    """`run watch` on a terminal: the bar of the fan-out, the tree of its children below the graph, redrawn to the end."""
+    controller, terminal = os.openpty()
+    volumes = json.dumps({"volumes": [{"proof": False}] * 3})
+    environment = {
+        **os.environ,
+        "DUCTOR_TARGET": shop.stack["edges"].target,
+        "DUCTOR_TENANT_ID": TENANT,
+        "TERM": "xterm",
+        "COLUMNS": "140",
+        "LINES": "40",
+    }
+    arguments = [sys.executable, "-m", "ductord.cli", "trigger", "library", "--input", volumes, "--wait"]
+    with subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux says EIO at the end of a terminal
+            while part := os.read(controller, 65_536):
+                shown += part
+        os.close(controller)
+    pictures = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).split("library v1  ")
+    assert process.returncode == 0
+    assert re.search(r"✓ volumes +succeeded .*━{24} +3/3 ended", pictures[-1])
+    assert len(re.findall(r"[├└]─ volumes\[\d\] completed  volume v1", pictures[-1])) == 3
