@@ -16,11 +16,11 @@ from ductord.engine.checkpoints import outputs_of
 from ductord.engine.evolve import Working, bare_run
 from ductord.engine.fans import resuming
 from ductord.engine.graph import graph_of
-from ductord.engine.ledger import settled, successes
+from ductord.engine.inheriting import Taken, compensated, doubts, inherited
 from ductord.engine.tick import Tick
 from ductord.model.control import Rejection
 from ductord.model.effects import AdoptHistory, RecordCheckpoint
-from ductord.model.enums import CheckpointStatus, NodeStatus, TaskKind
+from ductord.model.enums import CheckpointStatus, NodeStatus
 from ductord.model.events import Event, NodeEnded, RunForked, RunRedriven, RunStarted
 from ductord.model.fan import Kin
 from ductord.model.fault import OutputRef
@@ -130,16 +130,16 @@ def preview(
         if step.ref in wanted and node.output is not None
     }
     then = {ref: base.nodes[graph_of(manifest).index[ref]] for ref in kept}
-    taken = _Taken(
+    taken = Taken(
         attempts={ref: node.attempt for ref, node in then.items()}
         | {ref: output.attempt for ref, output in preserved.items()},
         items={ref: node.top for ref, node in then.items()},
     )
-    compensated = _compensated(manifest, source, taken)
-    if compensated and not force:
-        refs = ",".join(compensated)
+    undone = compensated(manifest, source, taken)
+    if undone and not force:
+        refs = ",".join(undone)
         message = (
-            f"inverses of {', '.join(compensated)} have run or are unaccounted for, and the new run would keep these steps; "
+            f"inverses of {', '.join(undone)} have run or are unaccounted for, and the new run would keep these steps; "
             "`force` says that this is meant"
         )
         metadata = {"compensation_status": source.saga.status.value, "step_refs": refs}
@@ -152,9 +152,9 @@ def preview(
         preserved=preserved,
         restarted=tuple(step.ref for step in manifest.steps if step.ref not in taken.attempts),
         overridden=tuple(step.ref for step in manifest.steps if step.ref in overrides),
-        compensated=compensated,
-        inherited=_inherited(source, taken) if hands_over else (),
-        doubts=_doubts(manifest, base, source, preserved) if hands_over else (),
+        compensated=undone,
+        inherited=inherited(source, taken) if hands_over else (),
+        doubts=doubts(manifest, base, source, preserved) if hands_over else (),
         attached=attached,
         detached=tuple(r for r in _open(manifest, kin) if r not in attached),
     )
@@ -270,55 +270,3 @@ def _refused_steps(
         if nodes[ref].status is not NodeStatus.SUCCEEDED or nodes[ref].output is None:
             return ref, f"is {nodes[ref].status} in the source: only what succeeded can be preserved"
     return None
-
-
-class _Taken(msgspec.Struct, frozen=True):
-    """What the new run will have without running it: of these steps the attempts up to these numbers, and of their inline children likewise."""
-
-    attempts: dict[str, int]
-    items: dict[str, int]
-
-    def has(self, step_ref: str, item_index: int, attempt: int) -> bool:
-        """Whether the attempt of the step, or of a child of it, is among them."""
-        return attempt <= (self.attempts if item_index < 0 else self.items).get(step_ref, -1)
-
-
-def _compensated(manifest: Manifest, source: Run, taken: _Taken) -> tuple[str, ...]:
-    """Of the steps that the new run will have without running them: those whose effect was undone, or may have been."""
-    found = {
-        entry.step_ref
-        for entry in source.saga.plan
-        if entry.kind is TaskKind.COMPENSATION
-        and (
-            entry.source_run_id not in ("", source.run_id)
-            or taken.has(entry.step_ref, entry.item_index, entry.source_attempt)
-        )
-    }
-    return tuple(step.ref for step in manifest.steps if step.ref in found)
-
-
-def _inherited(source: Run, taken: _Taken) -> tuple[Registered, ...]:
-    """What a source that has ended does not owe any more itself, of the attempts that the new run takes for its own; what it had from a run that it continues
-    comes along. An open source keeps its own, and a continued one has given them to its successor (C6)."""
-    known = successes(source.saga)
-    return tuple(
-        r
-        for r in source.saga.registered
-        if not r.spent
-        and not settled(r, known)
-        and (r.run_id or taken.has(r.step_ref, r.item_index, r.attempt or r.logical))
-    )
-
-
-def _doubts(manifest: Manifest, base: Run, source: Run, preserved: Mapping[str, OutputRef]) -> tuple[Registered, ...]:
-    """Logical attempts of these steps that may have acted and that nothing in the source's ledger stands for."""
-    known = {(r.step_ref, r.logical) for r in source.saga.registered if not r.run_id}
-    known |= {(e.step_ref, e.source_logical) for e in source.saga.plan if e.kind is TaskKind.COMPENSATION}
-    return tuple(
-        Registered(step_ref=step.ref, attempt=0, logical=logical, run_id=source.run_id)
-        for step, then, now in zip(manifest.steps, base.nodes, source.nodes, strict=True)
-        if step.compensation is not None and (then.status.terminal or step.ref in preserved)
-        for node in (now if step.ref in preserved else then,)
-        for logical in (*node.doubts, *node.unknown)
-        if (step.ref, logical) not in known
-    )
