@@ -87,11 +87,15 @@ async def _told(db: asyncpg.Connection, tenant_id: str, run_id: str, after: int 
         events = [event for row in rows for event in history.decode(row["events"])]
     except msgspec.ValidationError:  # of a newer release: what they name is not known, where the run stands is
         return _Told(refs=None)
-    if any(isinstance(event, RunRedriven | RunForked) for event in events):
-        return _Told(refs=None)
-    refs = frozenset(ref for event in events if (ref := getattr(event, "step_ref", "")))
     ends = list(_ends(events))
-    return _Told(refs=refs, children=ends[:MAX_CHILDREN], ended=len(ends))
+    return _Told(refs=named(events), children=ends[:MAX_CHILDREN], ended=len(ends))
+
+
+def named(events: Sequence[Event]) -> frozenset[str] | None:
+    """The steps whose nodes these events may have changed; None: they do not say which."""
+    if any(isinstance(event, RunRedriven | RunForked) for event in events):
+        return None
+    return frozenset(ref for event in events if (ref := getattr(event, "step_ref", "")))
 
 
 def _ends(events: Iterable[Event]) -> Iterator[api.ChildEnd]:
