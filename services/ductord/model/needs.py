@@ -29,10 +29,11 @@ class ItemsNeed(msgspec.Struct, frozen=True):
 
 
 class KinNeed(msgspec.Struct, frozen=True):
-    """A node's child runs as they stand now, the latest per index: a tuple of `model.fan.Kin` in order of index. `run_id`: whose node; empty: this run's, else
-    the source of a reset, of which there are none while it is open (C5)."""
+    """A node's child runs as they stand now, the latest per index: a tuple of `model.fan.Kin` in order of index. `since`: those of this attempt of the node
+    and of later ones. `run_id`: whose node; empty: this run's, else the source of a reset, of which there are none while it is open (C5)."""
 
     step_ref: str
+    since: int = 0
     run_id: str = ""
 
 
