@@ -64,7 +64,8 @@ def _attempt(row: Attempt) -> AttemptLine:
 
 
 def _controls(rows: Rows) -> Iterator[ControlLine]:
-    for name, control in rows.controls.items():
+    for control in rows.asked:
+        name = control.request_id
         effect = rows.settled.get(name)
         if effect is None:
             yield ControlLine(control=control)
