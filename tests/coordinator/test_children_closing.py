@@ -179,3 +179,29 @@ async def test_a_parent_without_open_children_is_stuck(books: Books, ticker: Tic
     assert (await Net(0).round(ticker.connection)).repaired["stuck"] == 0
     await books.owner.execute("delete from eec_workflow_child where parent_run_id = $1", parent)
     assert (await Net(0).round(ticker.connection)).repaired["stuck"] == 1
+
+
+async def test_c4_a_parents_redrive_waits_for_what_is_being_stopped(books: Books, ticker: Ticker) -> None:
+    """C4, GJ-06: a child that is being stopped keeps its parent's redrive until it has ended; the net does not take that for a lost wake-up."""
+    parent = await begun(books, ticker, over("one"))
+    await ticker.drain()
+    child = child_of(parent)
+    await books.report(child, wake=False)
+    await books.owner.execute(
+        "update eec_workflow_step_attempt set report_time = null, outcome = null, start_time = eec_now(), lease_secret = 's'"
+    )
+    await books.control(child, Verb.CANCEL)
+    await ticker.drain()
+    await books.owner.execute(
+        "insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, body_hash, actor) values ('t', $1, 'r', 'redrive', '', 'run:' || $2::text)",
+        child,
+        parent,
+    )
+    await books.wake(child)
+    await ticker.drain()
+    assert (await books.operation(child, "r"))["status"] == "pending"
+    assert not (await Net(0).round(ticker.connection)).woke
+    await books.report(child)
+    await ticker.drain()
+    assert (await books.operation(child, "r"))["status"] == "applied"
+    assert await books.status(child) == "completed", "its work had succeeded: the redrive only has to end it"

@@ -185,13 +185,15 @@ woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, 
 select count(*)::int from stuck;
 
 -- name: sweep_controls
--- Controls that nobody woke a run for. One that asks a run to continue as new waits for the run's end, and so do those that came after it (C6).
+-- Controls that nobody woke a run for. One that asks a run to continue as new waits for the run's end, and so do those that came after it (C6); so does a parent's
+-- redrive of a run that is being stopped (C4).
 with lost as (
     select distinct i.tenant_id, i.run_id from eec_workflow_intent i
     where i.status = 'pending' and i.create_time < eec_now() - $1::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_wakeup w where w.tenant_id = i.tenant_id and w.run_id = i.run_id offset 0)
       and not exists (select from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id and r.end_time is null
-                        and r.run_state -> 'stop' -> 'continuation' is not null offset 0)
+                        and (r.run_state -> 'stop' -> 'continuation' is not null
+                             or (i.verb = 'redrive' and i.actor like 'run:%' and r.run_state -> 'stop' is not null)) offset 0)
     limit $2
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
