@@ -13,18 +13,19 @@ import msgspec
 from msgspec.structs import replace
 
 from ductord.engine import faults
+from ductord.engine.attempts_told import AttemptKey
+from ductord.engine.children_told import Children, indexes
 from ductord.engine.graph import graph_of
 from ductord.model import ids
 from ductord.model.effects import Effect, QueueTask
 from ductord.model.enums import RunStatus, TaskKind
-from ductord.model.events import AttemptCreated, Event, NodeEnded, RunForked
+from ductord.model.events import Event, NodeEnded, RunForked
 from ductord.model.fan import Gathered, GatheredChild, Item, ItemRow, Kin, Workflow
 from ductord.model.fan_effects import RecordItems
 from ductord.model.fan_events import (
     ChildFailed,
     ChildrenBegun,
     ChildrenCancelled,
-    ChildrenDropped,
     ChildrenSucceeded,
     FanEvent,
     FanExpanded,
@@ -42,48 +43,6 @@ _PROBLEMS: Final = {
     "child_version_archived": "archived",
 }
 
-_Key = tuple[str, TaskKind, int, int]
-
-
-class _Children:
-    """The children of one node. `begun`: the number under which each has begun last, of a task its attempt, of a run the node's. `ended`: what became of
-    those that have ended: the attempt with the output (0: a run), a failure, or None: cancelled."""
-
-    def __init__(self) -> None:
-        self.attempt = 0
-        self.begun: dict[int, int] = {}
-        self.ended: dict[int, ChildFailed | int | None] = {}
-
-    def copy(self) -> "_Children":
-        made = _Children()
-        made.attempt, made.begun, made.ended = self.attempt, dict(self.begun), dict(self.ended)
-        return made
-
-    def follow(self, event: Event) -> None:
-        match event:
-            case FanExpanded(attempt=attempt):
-                self.attempt, self.begun, self.ended = attempt, {}, {}
-            case FanResumed(attempt=attempt, again=again):
-                self.attempt = attempt
-                for index in _indexes(again):
-                    self.ended.pop(index, None)
-            case ChildrenBegun(first=first, count=count, attempt=attempt):
-                for index in range(first, first + count):
-                    self.begun[index] = attempt or self.attempt
-                    self.ended.pop(index, None)
-            case AttemptCreated(kind=TaskKind.ITEM, item_index=index, attempt=attempt):
-                self.begun[index] = attempt
-            case ChildrenSucceeded(children=children):
-                self.ended.update(children)
-            case ChildrenCancelled(children=children):
-                self.ended.update((index, None) for index, _ in children)
-            case ChildFailed(item_index=index):
-                self.ended[index] = event
-            case ChildrenDropped():
-                self.ended.update((index, None) for index in self.begun.keys() - self.ended.keys())
-            case _:
-                pass
-
 
 class Fans:
     """The fan-outs of a run that is being replayed."""
@@ -91,7 +50,7 @@ class Fans:
     def __init__(self, recording: Recording) -> None:
         self._manifest: Manifest = recording.run.manifest
         self._index = graph_of(self._manifest).index
-        self._attempts: dict[_Key, AttemptLine] = {
+        self._attempts: dict[AttemptKey, AttemptLine] = {
             (a.step_ref, a.kind, a.item_index, a.attempt): a for a in recording.attempts
         }
         self._run_id = recording.run.start.run_id
@@ -102,15 +61,15 @@ class Fans:
         for end in recording.children:
             self._ends_of.setdefault((end.step_ref, end.item_index), []).append(end)
         self._workflows = recording.workflows
-        self._steps: dict[str, _Children] = {}
-        self._items: dict[_Key, Item] = {}
+        self._steps: dict[str, Children] = {}
+        self._items: dict[AttemptKey, Item] = {}
         self._pages: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def follow(self, events: Sequence[Event], effects: Sequence[Effect] = ()) -> None:
         """Take over what a transition did. Without `effects` it is one that another run has decided (C5)."""
         for event in events:
             if isinstance(event, FanExpanded):
-                self._steps[event.step_ref] = _Children()
+                self._steps[event.step_ref] = Children()
             self._of(event).follow(event)
         for effect in effects:
             if isinstance(effect, RecordItems):
@@ -118,22 +77,22 @@ class Fans:
             elif isinstance(effect, QueueTask) and effect.item is not None:
                 self._items[effect.step_ref, effect.kind, effect.item_index, effect.attempt] = effect.item
 
-    def _of(self, event: Event) -> _Children:
-        return self._steps.get(getattr(event, "step_ref", "")) or _Children()
+    def _of(self, event: Event) -> Children:
+        return self._steps.get(getattr(event, "step_ref", "")) or Children()
 
     def ends(self, line: TransitionLine, run: Run) -> Iterator[ChildFact]:
         """What the transition was told of child runs: of those that its events name. `run`: before it."""
         for event in line.events:
-            indexes: list[int] = []
+            ended: list[int] = []
             match event:
                 case ChildrenSucceeded(children=children) | ChildrenCancelled(children=children):
-                    indexes = [index for index, attempt in children if not attempt]
+                    ended = [index for index, attempt in children if not attempt]
                 case ChildFailed(attempt=0, item_index=index):
-                    indexes = [index]
+                    ended = [index]
                 case _:
                     continue
             attempt = run.nodes[self._index[event.step_ref]].attempt
-            for index in indexes:
+            for index in ended:
                 end = self._rows_of.get((event.step_ref, attempt, index))
                 if end is not None and end.time is not None and end.time <= line.at:
                     yield self._fact(end, end.time, event, line)
@@ -201,7 +160,7 @@ class Fans:
         node = run.nodes[self._index[need.step_ref]] if run is not None else None
         if node is None or node.fan is None:
             return
-        fan, attempt, again, resumed, last = node.fan, node.attempt, set(_indexes(node.fan.again)), False, ""
+        fan, attempt, again, resumed, last = node.fan, node.attempt, set(indexes(node.fan.again)), False, ""
         for event in line.events:
             match event:
                 case RunForked(attached=attached) if need.run_id:
@@ -209,7 +168,7 @@ class Fans:
                         yield _taken_up(fan.next - 1, fan.child_run_id, fan.child_run_id)
                     return
                 case FanResumed(step_ref=ref) if ref == need.step_ref:
-                    attempt, again, resumed = event.attempt, set(_indexes(event.again)), True
+                    attempt, again, resumed = event.attempt, set(indexes(event.again)), True
                 case ChildrenBegun(step_ref=ref) if ref == need.step_ref:
                     last = event.run_id
                 case _:
@@ -241,7 +200,7 @@ class Fans:
         size = sum(bytes_ for bytes_, _ in sizes)
         return Gathered(size=size, children=tuple(child for _, child in sizes) if size <= need.max_bytes else ())
 
-    def _items_told(self, need: GatheredNeed, children: _Children) -> Iterator[tuple[int, GatheredChild]]:
+    def _items_told(self, need: GatheredNeed, children: Children) -> Iterator[tuple[int, GatheredChild]]:
         for index, end in sorted(children.ended.items()):
             if isinstance(end, ChildFailed):
                 yield 0, GatheredChild(item_index=index, fault=end.fault)
@@ -250,7 +209,7 @@ class Fans:
                 size = row.reference.size if row.reference is not None else 0
                 yield size, GatheredChild(item_index=index, output=row.output)
 
-    def _runs_told(self, need: GatheredNeed, children: _Children, at: datetime) -> Iterator[tuple[int, GatheredChild]]:
+    def _runs_told(self, need: GatheredNeed, children: Children, at: datetime) -> Iterator[tuple[int, GatheredChild]]:
         """As the rows have it: also of children that were called off. One that was to be a run and never was one has failed without."""
         for index in range(need.expected):
             failed, end = children.ended.get(index), self._end(need.step_ref, index, at)
@@ -294,11 +253,6 @@ class Fans:
         specs = (step.scatter, step.for_each, step.subworkflow)
         workflow = next((spec.workflow for spec in specs if spec is not None), None)
         return workflow is not None and (workflow.family_slug, workflow.version) == (need.family_slug, need.version)
-
-
-def _indexes(ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
-    for first, count in ranges:
-        yield from range(first, first + count)
 
 
 def _taken_up(index: int, run_id: str, first_run_id: str) -> Kin:
