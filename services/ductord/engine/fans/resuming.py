@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ductord.engine.fans import expanding
-from ductord.engine.fans.births import Bearing, bearing_of
+from ductord.engine.fans.inputs import Bearing, bearing_of
 from ductord.engine.tick import Tick
 from ductord.model.enums import RunStatus
 from ductord.model.fan import Fan, Kin

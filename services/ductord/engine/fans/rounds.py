@@ -4,7 +4,7 @@ The only part of fan-outs that knows kinds of steps. A node that comes to its en
 then everything else of this one has been handed out.
 """
 
-from ductord.engine.fans import beginning, births, counting, expanding, items
+from ductord.engine.fans import beginning, counting, expanding, inputs, items
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
 from ductord.model.effects import SetTimer
@@ -28,7 +28,7 @@ def foresee(tick: Tick) -> None:
             continue
         tick.lacks(beginning.reads(step))
         if index in tick.graph.parents:
-            births.version_of(tick, index)
+            inputs.version_of(tick, index)
         for first, count in beginning.ranges(expanding.fan_of(tick, index), most):
             expanding.items(tick, index, first, count)
 

@@ -10,8 +10,8 @@ import msgspec
 
 from ductord.engine import faults, policy, waiting
 from ductord.engine.fans import beginning, births, counting, expanding, resuming
-from ductord.engine.fans.births import bearing_of
 from ductord.engine.fans.expanding import fan_of
+from ductord.engine.fans.inputs import bearing_of, inputs_of
 from ductord.engine.tick import Tick
 from ductord.model import ids, jsonvalue
 from ductord.model.effects import ClearTimers
@@ -67,7 +67,7 @@ def gathered(tick: Tick, index: int) -> tuple[GatheredChild, ...]:
 
 def fill(tick: Tick, index: int) -> None:
     """Let children be born, or take those up that a redrive goes on with: as many as one tick may begin, and none after more have failed than may."""
-    inputs, kindred = births.inputs_of(tick, index), resuming.kindred(tick, index)
+    inputs, kindred = inputs_of(tick, index), resuming.kindred(tick, index)
     if inputs is None or kindred is None:
         return
     many = bearing_of(tick.manifest.steps[index]).many

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from ductord.engine import exits, faults, waiting
 from ductord.engine.errors import EngineError
 from ductord.engine.expressions import ExpressionError
-from ductord.engine.fans import births, counting, resuming, runs
+from ductord.engine.fans import counting, resuming, runs
 from ductord.engine.fans.expanding import fan_of
+from ductord.engine.fans.inputs import Inputs, workflow
 from ductord.engine.reading import bindings
 from ductord.engine.steps.bearing import BEARING
 from ductord.engine.tick import Tick
@@ -33,17 +34,17 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """What the child will run, and be given."""
 
     workflow: Workflow
-    inputs: births.Inputs
+    inputs: Inputs
 
 
 def prepare(tick: Tick, index: int) -> _Prepared | resuming.Again | None:
     """Find the version and try the input; of a step that has a child, see how that stands. Raises `NodeFault`."""
     if tick.work.nodes[index].fan is not None:
         return resuming.prepare(tick, index)
-    found = births.workflow(tick, index)
+    found = workflow(tick, index)
     if not isinstance(found, Workflow):
         return None
-    inputs = births.Inputs(tick, index, found.input_schema)
+    inputs = Inputs(tick, index, found.input_schema)
     inputs.render(None, 0)
     return _Prepared(workflow=found, inputs=inputs)
 
