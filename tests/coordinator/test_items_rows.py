@@ -20,7 +20,7 @@ from ductord.model.fan_effects import CloseItems, RecordItemFault
 from ductord.model.fault import Fault
 from ductord.model.needs import ItemsNeed
 from tests.coordinator.conftest import Ticker
-from tests.coordinator.parents import begun, over
+from tests.coordinator.parents import begun, family, over
 from tests.coordinator.waiters import blocked
 from tests.coordinator.workers import Workers
 from tests.support.books import TENANT, Books
@@ -269,3 +269,12 @@ async def test_c2_children_of_a_paused_run_are_not_handed_out(books: Books, tick
     await books.control(run_id, Verb.RESUME)
     await ticker.drain()
     assert len(await workers.lease()) == 3
+
+
+async def test_pg_06_large_collections_are_stored_a_few_at_a_time(books: Books, ticker: Ticker) -> None:
+    """PG-06: eight runs freeze collections of 1.5 megabytes each: a tick that has stored enough leaves the others to the next."""
+    version = await books.release(family("parent", over("inline", '"max_concurrency": 1')))
+    items = orjson.dumps({"xs": ["x" * 150_000] * 10}).decode()
+    for _ in range(8):
+        await books.start(version, input_=items)
+    assert [(await ticker.tick()).transitions for _ in range(3)] == [6, 2, 0]

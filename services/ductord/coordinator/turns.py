@@ -9,13 +9,28 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ductord.model.decision import Decision, Missing
-from ductord.model.effects import QueueTask
+from ductord.model.effects import Effect, QueueTask
+from ductord.model.fan_effects import RecordItems, StartChildren
 
 ENOUGH_S = 0.25
 ENOUGH_BYTES = 8 << 20
-"""Processor time of the decisions of one tick, and bytes of the inputs that they queue, after which the rest of the batch waits for the next tick."""
+"""Processor time of the decisions of one tick, and bytes of the inputs and collections that they store, after which the rest of the batch waits for the next
+tick."""
 
 _MANY_TENANTS = 10_000
+
+
+def _carried(effect: Effect) -> int:
+    """How many bytes of payload the commit carries for an effect."""
+    match effect:
+        case QueueTask():
+            return len(effect.input_json)
+        case StartChildren():
+            return sum(len(birth.input_json) for birth in effect.births)
+        case RecordItems():
+            return sum(len(page) for page in effect.pages)
+        case _:
+            return 0
 
 
 class Turns:
@@ -46,7 +61,7 @@ class Turns:
         """A run of this tenant had its turn."""
         self._served[tenant_id] = self._tick
         if isinstance(answer, Decision):
-            self._bytes += sum(len(e.input_json) for e in answer.effects if isinstance(e, QueueTask))
+            self._bytes += sum(_carried(effect) for effect in answer.effects)
 
     @property
     def over(self) -> bool:
