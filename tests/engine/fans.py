@@ -27,6 +27,7 @@ from ductord.model.specs import ActionSpec, Expression, RaceSpec, RetryPolicy, T
 from tests.engine.sagas import compensations
 from tests.support.naming import task_name
 from tests.support.rows import Rows
+from tests.support.tasks import Attempt
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -151,6 +152,7 @@ def check(rows: Rows, run: Run) -> None:
         _counters(node.fan)
         if step.ref in told:
             _agrees(node.fan, told[step.ref], opened)
+            _rows_agree(rows, step.ref, told[step.ref])
         most = step.scatter.max_concurrency if step.scatter is not None else 0
         assert not most or node.fan.open <= most, f"{step.ref}: {node.fan.open} children are open, {most} may be"
         if node.status is NodeStatus.SUCCEEDED:
@@ -173,6 +175,25 @@ def _agrees(fan: Fan, told: _Told, opened: set[int]) -> None:
     anew = sum(count for _, count in fan.again)
     assert fan.failed + fan.cancelled + anew == ended.count("failed") + ended.count("cancelled")
     assert told.begun.keys() == set(range(fan.next))
+
+
+def _rows_agree(rows: Rows, ref: str, told: _Told) -> None:
+    """The last row of every child that has ended says how, since that is what a gather goes by."""
+    latest: dict[int, Attempt] = {}
+    for row in rows.attempts.values():
+        of, known = row.task, latest.get(row.task.item_index)
+        if (of.step_ref, of.kind) == (ref, TaskKind.ITEM) and (known is None or known.task.attempt < of.attempt):
+            latest[of.item_index] = row
+    for number, how in told.ended.items():
+        row = latest[number]
+        match row.status:
+            case AttemptStatus.SUCCEEDED:
+                assert how == "succeeded", f"child {number} is {how}"
+            case AttemptStatus.CANCELLED:
+                assert how == "cancelled", f"child {number} is {how}"
+            case status:
+                assert (how, status is AttemptStatus.OPEN) == ("failed", False), f"child {number} is {how}"
+                assert row.fault == told.faults[number]
 
 
 def _told(rows: Rows) -> dict[str, _Told]:

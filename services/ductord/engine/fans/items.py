@@ -38,7 +38,7 @@ def judge(tick: Tick, report: AttemptReport) -> int | None:
     node = tick.work.nodes[index]
     behind = report.item or Item(logical=report.attempt)
     if node.status not in _BEGUN or node.fan is None or not node.fan.open or report.attempt > node.top:
-        tick.do(attempts.put_away(report))
+        tick.do(_as_cancelled(report))
         if report.outcome is Outcome.SUCCEEDED and node.status.terminal and node.fan is not None:
             # Its node was ended in this very tick, by a timer of an earlier instant: the effect is there all the same (C7).
             saga.register(tick, index, report.attempt, behind.logical, item_index=report.item_index, late=True)
