@@ -10,7 +10,7 @@ from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.cli.client import Connection, connected, pages
 from ductord.cli.ending import DONE, MISUSED, CommandFailed
 from ductord.cli.operating import Manner, control
-from ductord.cli.output import print_json, say, table
+from ductord.cli.output import print_json, say, show, table
 from ductord.cli.triggering import given
 from ductord.cli.words import local, plain, word
 
@@ -85,7 +85,26 @@ async def _preview(connection: Connection, run_id: str, fork: Fork, as_json: boo
         (preview.restarted_step_refs, "runs"),
     )
     table(("STEP", "NEW RUN", ""), [(ref, what, _remark(preview, ref)) for refs, what in said for ref in refs])
+    _children(preview)
     return DONE
+
+
+def _children(preview: api.ResetPreview) -> None:
+    """The child runs of the source that the new run takes for its own, and those that stay."""
+    rows = [
+        (f"{child.step_ref}[{child.item_index}]", child.run_id, word(run_pb2.RunStatus.DESCRIPTOR, child.status), what)
+        for children, what in (
+            (preview.attached_children, "becomes the new run's"),
+            (preview.detached_children, "stays the source's"),
+        )
+        for child in children
+    ]
+    if rows:
+        show("")
+        table(("CHILD", "RUN", "STATUS", ""), rows)
+    more = preview.detached_children_count - len(preview.detached_children)
+    if more > 0:
+        say(f"… and {more:,} more that stay", "dim")
 
 
 def _remark(preview: api.ResetPreview, ref: str) -> str:

@@ -10,6 +10,7 @@ from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductord.cli.client import Connection, connected
 from ductord.cli.ending import DONE
+from ductord.cli.fans import progress
 from ductord.cli.ledger import ledger_table
 from ductord.cli.operating import verb
 from ductord.cli.output import compact, counted, facts, print_json, show, status_text, table
@@ -108,6 +109,7 @@ def _node(node: model.NodeSnapshot) -> list[str | Text]:
         *(["paused"] if node.paused else []),
         *(["asked to stop"] if node.cancelling else []),
         *([wait_text(node.waiting)] if node.HasField("waiting") else []),
+        *([progress(node.fan)] if node.HasField("fan") else []),
         *(["outcome unknown"] if node.outcome_unknown else []),
         *([f"retry at {local(node.retry_time)}"] if node.HasField("retry_time") else []),
         *(["other retry policy"] if node.retry_policy_changed else []),
