@@ -82,10 +82,9 @@ def call_off(tick: Tick, race: int) -> None:
                 tick.ready.pop(index, None)
                 exits.lose(tick, index)
         elif node.status in BEGUN and node.cancelling and node.fan is not None and node.fan.fault is not None:
+            # Its children are being called off already, and are no failure of the run any more.
             if not node.lost:
-                tick.emit(
-                    RaceLost(step_ref=ref)
-                )  # its children are being called off already, and are no failure of the run any more
+                tick.emit(RaceLost(step_ref=ref))
         elif node.status in BEGUN and not node.cancelling:
             tick.emit(RaceLost(step_ref=ref))
             if _may_report(tick, index):
