@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ductor.workflow.v1 import common_pb2, definition_pb2, run_pb2, workflow_service_pb2
-from ductord.cli import fans, trees
+from ductord.cli import fans, trees, watching
 from ductord.cli.drawing import Board
 from ductord.cli.ending import CommandFailed
 from ductord.cli.history import event_line
@@ -208,3 +208,14 @@ def test_on_a_terminal_bars_and_trees_are_drawn(shop: Shop) -> None:
     assert process.returncode == 0
     assert re.search(r"✓ volumes +succeeded .*━{24} +3/3 ended", pictures[-1])
     assert len(re.findall(r"[├└]─ volumes\[\d\] completed  volume v1", pictures[-1])) == 3
+
+
+def test_children_that_start_at_once_are_told_each_f5() -> None:
+    """F5: two subworkflows of one tick differ in nothing but their step and their run."""
+    entry = run_pb2.TimelineEntry(type="child_started", event_index=-1, detail_json='{"item_index": 0}', run_id="r", step_ref="a")  # fmt: skip
+    later, other = run_pb2.TimelineEntry(), run_pb2.TimelineEntry()
+    later.CopyFrom(entry)
+    later.seq = 7
+    other.CopyFrom(entry)
+    other.step_ref = "b"
+    assert watching._name(entry) == watching._name(later) != watching._name(other)

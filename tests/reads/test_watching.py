@@ -261,16 +261,16 @@ async def test_a_successor_is_followed_where_that_is_wanted_c6(
     for watch in (following, not_following):
         assert (await watch.next()).kind == STATE
     await books.control(run_id, Verb.CONTINUE_AS_NEW)
-    await ticker.drain()
-    await books.report()
-    await ticker.drain()
+    while await books.status(run_id) == "running":
+        await ticker.tick()
     for watch in (following, not_following):
         *_, end = await watch.until(lambda message: message.ended)
         assert end.summary.close_reason == "continued_as_new"
     await not_following.over()
     successor = await following.next()
     assert (successor.kind, successor.run_id) == (STATE, end.summary.continued_to_run_id)
-    await _step(ticker, books)
+    while await books.status(successor.run_id) in ("pending", "running"):
+        await _step(ticker, books)
     *_, last = await following.until(lambda message: message.ended)
     assert last.run_id == successor.run_id
     await following.over()

@@ -1,6 +1,8 @@
 """The runs below a run as a tree: each child under its parent, named by the step and the index that it is for."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
 
 from rich.text import Text
 
@@ -8,6 +10,9 @@ from ductor.workflow.v1 import run_pb2 as model
 from ductord.cli.output import STATUS_STYLES, clean, show
 from ductord.cli.runs import fault_text
 from ductord.cli.words import span, word
+
+MOST: Final = 100
+"""Lines of a tree that `run show` prints; with --json it has all that the server gives."""
 
 
 def lines(tree: Sequence[model.RunTreeNode], now: object = None) -> Iterator[Text]:
@@ -29,9 +34,9 @@ def tell(run: model.RunDetail, now: object) -> None:
         return
     show("")
     show("children", "dim")
-    for line in lines(run.tree, now):
+    for line in islice(lines(run.tree, now), MOST):
         show(line)
-    if run.tree_truncated:
+    if run.tree_truncated or len(run.tree) > MOST:
         show(f"… and more: `ductor run list --root {run.summary.root_run_id or run.summary.run_id}`", "dim")
 
 

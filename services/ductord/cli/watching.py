@@ -246,7 +246,9 @@ def _name(entry: model.TimelineEntry) -> bytes:
     """What tells an entry from every other one, also when a control that is told of late moves it."""
     if entry.event_index >= 0:
         return f"{entry.seq}.{entry.event_index}".encode()
-    named = model.TimelineEntry(type=entry.type, event_time=entry.event_time, detail_json=entry.detail_json)
+    named = model.TimelineEntry()
+    named.CopyFrom(entry)
+    named.ClearField("seq")  # the transition before it, which may yet be another one
     return named.SerializeToString(deterministic=True)
 
 

@@ -66,6 +66,8 @@ class Watches:
         self._max_bytes = settings.reply_max_bytes
         self._most = max(settings.max_calls // 2, 1)
         self._draining = draining
+        self._looks = asyncio.Semaphore(max(pool.get_max_size() // 2, 1))
+        """When all of a thousand streams have something to tell, other calls are served all the same."""
         self._open = 0
 
     def __len__(self) -> int:
@@ -103,7 +105,7 @@ class Watches:
         while True:
             looked = clock()
             try:
-                async with tenant_transaction(self._pool, tenant_id) as db:
+                async with self._looks, tenant_transaction(self._pool, tenant_id) as db:
                     message = await message_after(db, self._outlines, tenant_id, run_id, after, self._max_bytes)
             except Exception as error:
                 if not (pace.begun and passes(error)):
