@@ -7,6 +7,7 @@ import orjson
 from msgspec import structs
 
 from ductord.coordinator.needs import load_needs
+from ductord.coordinator.service import SERVICE
 from ductord.coordinator.tick import Way, tick_alone
 from ductord.engine.limits import LIMITS
 from ductord.model.control import ControlBody
@@ -14,6 +15,9 @@ from ductord.model.enums import RunStatus, Verb
 from ductord.model.fan import Gathered, GatheredChild, Kin, Workflow
 from ductord.model.fault import Fault
 from ductord.model.needs import GatheredNeed, KinNeed, Need, WorkflowNeed
+from ductord.rpc.config import Settings
+from ductord.rpc.host import hosting
+from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.parents import PAGE, begun, child_of, end, family, over
 from tests.coordinator.workers import Workers
@@ -214,3 +218,19 @@ async def test_a_small_decision_is_made_at_once(books: Books, ticker: Ticker) ->
     ticked = await ticker.tick()
     assert (ticked.alone, ticked.ended) == ([], 1)
     assert await books.status(run_id) == "completed"
+
+
+async def test_f6_the_service_gives_dear_runs_a_tick_to_themselves(database: Database, books: Books) -> None:
+    """F6: through the coordinator's own loops, with what it counts; no wake-up is left behind."""
+    settings = Settings(
+        coordinator_database_url=database.dsn("coordinator"), grpc_address="127.0.0.1:0", http_address="off", poll_ms=20
+    )
+    line = 'step d type=dataflow dataflow={"operation": "map", "items_expr": "TRIGGER.payload.xs", "expr": "ITEM + 1"}'
+    version = await books.release(family("parent", line))
+    async with hosting([SERVICE], settings) as host:
+        runs = [await books.start(version, input_=f'{{"xs": {list(range(1_000))}}}') for _ in range(3)]
+        async with asyncio.timeout(15):
+            while "ductor_tick_alone_seconds_count 3.0" not in host.metrics.exposition().decode():  # noqa: ASYNC110  # metrics have no event
+                await asyncio.sleep(0.01)
+    assert {await books.status(run_id) for run_id in runs} == {"completed"}
+    assert await books.owner.fetchval("select count(*) from eec_workflow_wakeup") == 0
