@@ -12,7 +12,7 @@ import asyncpg
 
 from ductord.coordinator.decided import Decided, Effects, ids
 from ductord.db.queries import Queries
-from ductord.model.effects import Effect
+from ductord.model.effects import Effect, SettleControl
 from ductord.model.enums import RunStatus, Verb
 from ductord.model.fan_effects import (
     AttachChildren,
@@ -203,6 +203,7 @@ async def _tell(connection: asyncpg.Connection, of: Effects, now: datetime) -> N
             now,
         )
     if ends := of.get(TellParent):
+        settled = of.get(SettleControl, [])
         await connection.execute(
             SQL["tell_parents"],
             *ids(ends),
@@ -210,6 +211,8 @@ async def _tell(connection: asyncpg.Connection, of: Effects, now: datetime) -> N
             [e.fault.code if e.fault else "" for _, e in ends],
             [e.fault.message if e.fault else "" for _, e in ends],
             now,
+            [d.key[1] for d, _ in settled],
+            [e.request_id for _, e in settled],
         )
     if passed := of.get(PassChildOn):
         await connection.execute(SQL["pass_children_on"], *ids(passed), [e.run_id for _, e in passed])

@@ -203,7 +203,8 @@ insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, p
 
 -- name: tell_parents
 -- A child has ended: its open rows say how, and whoever waits for it is woken. Rows that say so already stay as they are. Nobody waits whose own run has ended;
--- one that ends in this very moment is woken, and takes it.
+-- one that ends in this very moment is woken, and takes it. Whose redrive its parent has asked for since is told nothing yet: it goes on, or the refusal tells. ($7, $8:
+-- controls that this commit settles; they are pending for no other.)
 with told as (
     update eec_workflow_child c
     set status = x.status, error_code = x.error_code, error_message = x.error_message, end_time = coalesce(c.end_time, $6::timestamptz),
@@ -211,6 +212,11 @@ with told as (
             select from eec_workflow_run p where p.tenant_id = c.tenant_id and p.run_id = c.parent_run_id and p.status in ('running', 'paused') offset 0))
     from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[]) as x(tenant_id, run_id, status, error_code, error_message)
     where c.tenant_id = x.tenant_id and c.child_run_id = x.run_id and c.status is null
+      and (c.detached or not exists (
+          select from eec_workflow_intent i
+          where i.tenant_id = c.tenant_id and i.run_id = c.child_run_id and i.status = 'pending' and i.verb = 'redrive' and i.actor = 'run:' || c.parent_run_id
+            and not exists (select from unnest($7::uuid[], $8::text[]) as d(run_id, request_id) where d.run_id = i.run_id and d.request_id = i.request_id)
+      ))
     returning c.tenant_id, c.parent_run_id, c.applied_time is null and c.sync and not c.detached as told
 )
 insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, parent_run_id from told where told;

@@ -160,7 +160,8 @@ woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, 
 select count(*)::int from lost;
 
 -- name: sweep_untold
--- Open children, page after page, whose run has ended although their row does not say so: `tell_ended` makes up for it. Each page says where it ends.
+-- Open children, page after page, whose run has ended although their row does not say so: `tell_ended` makes up for it. Those that are to be redriven are to be open:
+-- the redrive tells. Each page says where it ends.
 with page as (
     select c.tenant_id, c.parent_run_id, c.step_ref, c.item_index, c.attempt, c.child_run_id from eec_workflow_child c
     where c.status is null and not c.detached and (c.tenant_id, c.parent_run_id, c.step_ref, c.item_index, c.attempt) > ($1, $2::uuid, $3, $4::int, $5::int)
@@ -168,6 +169,10 @@ with page as (
 )
 select p.tenant_id, p.parent_run_id::text, p.step_ref, p.item_index, p.attempt,
        exists (select from eec_workflow_run r where r.tenant_id = p.tenant_id and r.run_id = p.child_run_id and r.status not in ('running', 'paused') offset 0)
+           and not exists (
+               select from eec_workflow_intent i
+               where i.tenant_id = p.tenant_id and i.run_id = p.child_run_id and i.status = 'pending' and i.verb = 'redrive'
+                 and i.actor = 'run:' || p.parent_run_id offset 0)
            as ended
 from page p
 order by p.tenant_id, p.parent_run_id, p.step_ref, p.item_index, p.attempt;
