@@ -188,7 +188,8 @@ class Tree:
     # What may happen
 
     def tick(self, rows: Rows) -> bool:
-        """One tick of one run, and whom it gives birth to; whether anything happened."""
+        """One tick of one run, at an instant of its own, and whom it gives birth to; whether anything happened."""
+        self.now += timedelta(microseconds=1)
         rows.limits = replace(rows.limits, **self._limits)
         moved = rows.tick(self.now) is not None or rows.again
         for born in rows.born.values():
