@@ -375,3 +375,16 @@ def test_a_redriven_child_tells_again_of_the_checkpoints_that_it_has_reached() -
     _, run = _decided(manifest, run, start=start, reports=(failed,))
     decision, _ = _decided(manifest, run, start=start, controls=(_control(Verb.REDRIVE),))
     assert _of(decision, TellCheckpoint) == [TellCheckpoint(name="done", status=CheckpointStatus.REACHED)]
+
+
+def test_children_that_nobody_waits_for_are_born_in_their_step_s_own_tick() -> None:
+    """F5, L7: an async step is over with the birth, however much else begins; of inputs that no commit carries the step fails."""
+    spec = '{"workflow": {"family_slug": "page"}, "mode": "async", "input": {"x": "${{ TRIGGER.payload.x }}"}}'
+    manifest = _manifest(*(f"step p{n} type=subworkflow subworkflow={spec} on_error=continue" for n in range(4)))
+    start = _start(payload={"x": "y" * 1_000})
+    limits = msgspec.structs.replace(LIMITS, children_per_tick=1, children_max_bytes=500, inputs_max_bytes=3_500)
+    decision, run = _decided(manifest, None, start=start, given={NEWEST: PAGE}, limits=limits)
+    assert [e.step_ref for e in _of(decision, StartChildren)] == ["p0", "p1", "p2"]
+    assert [node.status for node in run.nodes] == [NodeStatus.SUCCEEDED] * 3 + [NodeStatus.COMPLETED_WITH_ERROR]
+    assert run.nodes[3].fault is not None
+    assert run.nodes[3].fault.code == "payload_too_large"

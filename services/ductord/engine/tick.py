@@ -18,6 +18,7 @@ from ductord.engine.limits import Limits
 from ductord.model.decision import Missing
 from ductord.model.effects import ClearTimers, Effect, SetTimer
 from ductord.model.enums import NodeStatus, RunStatus, TimerKind
+from ductord.model.errors import PayloadInvalid
 from ductord.model.events import Event
 from ductord.model.fan import Item
 from ductord.model.fault import Fault, OutputRef
@@ -156,6 +157,14 @@ class Tick:
     def make_output(self, ref: str, value: Any) -> None:
         """A step that no worker works for has this output from now on; the rest of the tick reads it like any other."""
         self.outputs = {**self.outputs, ref: value}
+
+    def weigh(self, text: str) -> None:
+        """Count what a step that begins in this tick is given. Raises `PayloadInvalid` for more than one commit carries (L7)."""
+        self.input_bytes += len(text)
+        limit = self.limits.inputs_max_bytes
+        if self.input_bytes > limit:
+            message = f"the args of steps that begin together are over {limit:,} bytes: pass references to large data"
+            raise PayloadInvalid("too_large", "args", message, limit_bytes=limit)
 
     def payload(self, key: str) -> Any:
         """The payload of a signal or event; UNSET, and noted as missing, where it was not given."""

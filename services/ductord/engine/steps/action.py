@@ -6,7 +6,6 @@ from ductord.engine.reading import bindings
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Again, Tick
 from ductord.model import jsonvalue
-from ductord.model.errors import PayloadInvalid
 from ductord.model.specs import ActionSpec
 
 
@@ -22,11 +21,7 @@ def prepare(tick: Tick, index: int) -> str:
     else:
         rendered = tick.programs.render(args, bindings(tick, args))
     text = jsonvalue.encode(rendered, root="args", max_bytes=tick.limits.payload_max_bytes)
-    tick.input_bytes += len(text)
-    limit = tick.limits.inputs_max_bytes
-    if tick.input_bytes > limit:
-        message = f"the args of steps that begin together are over {limit:,} bytes: pass references to large data"
-        raise PayloadInvalid("too_large", "args", message, limit_bytes=limit)
+    tick.weigh(text)
     return text
 
 

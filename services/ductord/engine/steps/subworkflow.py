@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ductord.engine import exits, faults, waiting
 from ductord.engine.errors import EngineError
 from ductord.engine.expressions import ExpressionError
-from ductord.engine.fans import counting, resuming, runs
+from ductord.engine.fans import births, counting, resuming, runs
 from ductord.engine.fans.expanding import fan_of
 from ductord.engine.fans.inputs import Inputs, workflow
 from ductord.engine.reading import bindings
@@ -38,14 +38,17 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(tick: Tick, index: int) -> _Prepared | resuming.Again | None:
-    """Find the version and try the input; of a step that has a child, see how that stands. Raises `NodeFault`."""
+    """Find the version and try the input; of a step that has a child, see how that stands. Raises `NodeFault`, and `PayloadInvalid` for more than one commit
+    carries: a child that nobody waits for is born in any case."""
     if tick.work.nodes[index].fan is not None:
         return resuming.prepare(tick, index)
     found = workflow(tick, index)
     if not isinstance(found, Workflow):
         return None
     inputs = Inputs(tick, index, found.input_schema)
-    inputs.render(None, 0)
+    text = inputs.render(None, 0)
+    if _spec(tick, index).mode is SubworkflowMode.ASYNC:
+        tick.weigh(text)
     return _Prepared(workflow=found, inputs=inputs)
 
 
@@ -75,8 +78,8 @@ def start(tick: Tick, index: int, prepared: _Prepared | resuming.Again) -> None:
         tick.do(SetTimer(kind=TimerKind.WAIT_TIMEOUT, step_ref=step.ref, due_time=timeout))
     if counting.over(tick, index):
         finish(tick, index)
-    elif spec.mode is SubworkflowMode.ASYNC:
-        runs.fill(tick, index)
+    elif spec.mode is SubworkflowMode.ASYNC and isinstance(prepared, _Prepared):
+        births.bear(tick, index, 0, [None], prepared.inputs)
         waiting.succeed(tick, index, _output(fan_of(tick, index).child_run_id, RunStatus.PENDING, None))
 
 
