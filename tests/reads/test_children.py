@@ -313,6 +313,25 @@ async def test_the_tree_below_a_run_f5(edges: Edges, catalogue: Catalogue, owner
     assert refused.reason == "RUN_NOT_FOUND"
 
 
+async def test_children_that_a_predecessor_handed_over_are_in_the_tree_c6(
+    edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection
+) -> None:
+    """C6, F5: they have attempts below 1; one of the same step and index that the run has itself hides none of them."""
+    rows, ids = await _with_child_runs(edges, catalogue, owner)
+    version_id = await catalogue.publish(await catalogue.define("older"), fanning())
+    handed = [await rows.child(0, version_id, attempt=attempt) for attempt in (0, -1)]
+    run = await _get(edges, rows.run_id, include_tree=True)
+    assert [n.run_id for n in run.tree][:3] == [ids[0], *handed]
+    found = await _children(edges, rows.run_id)
+    assert found[0].child_run_id == ids[0]
+    before = (await _get(edges, handed[0])).summary.parent_run_id
+    other = (await edges.start(await catalogue.published(fanning(), slug="before"))).run_id
+    await owner.execute("update eec_workflow_run_start set parent_run_id = $2 where run_id = $1", handed[0], other)
+    child = await _get(edges, handed[0])
+    assert before == rows.run_id
+    assert (child.summary.parent_run_id, child.parent_step_ref, child.parent_item_index) == (other, "s0", 0)
+
+
 async def test_a_large_tree_is_cut_and_says_so_pl06(
     edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

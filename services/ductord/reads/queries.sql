@@ -106,8 +106,8 @@ from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 left join eec_workflow_quarantine q on q.tenant_id = s.tenant_id and q.run_id = s.run_id
 left join lateral (select c.step_ref, c.item_index from eec_workflow_child c
-                   where c.tenant_id = s.tenant_id and c.child_run_id = s.run_id and c.parent_run_id = s.parent_run_id
-                   order by c.attempt desc limit 1) c on true
+                   where c.tenant_id = s.tenant_id and c.child_run_id = s.run_id and s.parent_run_id is not null
+                   order by c.parent_run_id = s.parent_run_id desc, c.attempt desc limit 1) c on true
 where s.tenant_id = $1 and s.run_id = $2;
 
 -- name: has_run
