@@ -63,3 +63,9 @@ def codes(tree: Any, *, warnings: bool = False) -> list[tuple[str, str]]:
     """`(code, path)` of what is wrong with a tree, in order of finding."""
     result = compile_definition(tree)
     return [(found.code, found.path) for found in (result.warnings if warnings else result.errors)]
+
+
+def doubling(depth: int) -> dict[str, object]:
+    """A schema of a few lines that judges a value 2^depth times."""
+    levels: dict[str, object] = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
+    return {"$defs": {**levels, f"a{depth}": {"type": "object"}}, "$ref": "#/$defs/a0"}

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from ductord.model.schemas import MAX_FAULTS, Schema, SchemaInvalid
+from tests.language.documents import doubling
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,44 @@ def test_recursion_and_dialects() -> None:
     tree = Schema({"properties": {"kids": {"items": {"$ref": "#"}}, "n": {"type": "integer"}}})
     assert tree.faults({"kids": [{"kids": [{"n": "x"}]}]})[0].path == "kids[0].kids[0].n"
     assert not Schema({"$schema": "http://json-schema.org/draft-07/schema#", "type": "string"}).faults("x")
+
+
+def test_ce_05_a_schema_that_would_judge_for_ever_judges_nothing() -> None:
+    """Forty definitions, each of which refers twice to the next: one value kept a process of everybody's busy until it was killed."""
+    begin = time.process_time()
+    (fault,) = Schema(doubling(40)).faults({}, root="input")
+    assert (fault.path, fault.keyword) == ("input", "size")
+    assert Schema(doubling(40)).endless
+    assert Schema(doubling(40_000)).endless
+    assert time.process_time() - begin < 5
+    assert not Schema(doubling(10)).endless
+    assert Schema(doubling(10)).faults({}) == ()
+
+
+def test_ce_05_what_a_schema_may_do_depends_on_how_much_it_is_given() -> None:
+    """A schema that is dear for one element is refused many, and takes few."""
+    schema = Schema({"items": doubling(12), "$defs": doubling(12)["$defs"]})
+    assert schema.faults([{}] * 10) == ()
+    (fault,) = schema.faults([{}] * 100_000, root="input.rows")
+    assert (fault.path, fault.keyword) == ("input.rows", "size")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {
+            "$defs": {"n": {"properties": {"left": {"$ref": "#/$defs/n"}, "right": {"$ref": "#/$defs/n"}}}},
+            "$ref": "#/$defs/n",
+        },
+        {"$defs": {"x": {"$anchor": "here", "anyOf": [{"type": "object"}, {"$ref": "#here"}]}}, "$ref": "#here"},
+        {"properties": {f"p{n}": {"type": "string", "pattern": "^a+$", "enum": ["a", "b"]} for n in range(1_000)}},
+        {"oneOf": [{"properties": {"kind": {"const": n}}, "required": ["kind"]} for n in range(20)]},
+        {"allOf": [{"properties": {"a": True}}], "unevaluatedProperties": {"type": ["array", "object", "string"]}},
+    ],
+    ids=["itself", "tree", "anchor", "wide", "kinds", "unevaluated"],
+)
+def test_honest_schemas_take_a_payload_of_any_size(schema: dict[str, object]) -> None:
+    """Recursion, many properties and alternatives are what schemas are for: the largest payload is judged."""
+    value = {"kind": 1, "p1": "a", "rest": [0] * 300_000}
+    assert "size" not in [fault.keyword for fault in Schema(schema).faults(value)]

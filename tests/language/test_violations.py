@@ -9,7 +9,7 @@ from ductord.engine.compile import compile_definition
 from ductord.engine.steps import SUPPORTED
 from ductord.model.authored.words import MAX_DURATION_MS
 from ductord.model.enums import StepType
-from tests.language.documents import codes, compiled, definition, edge, step
+from tests.language.documents import codes, compiled, definition, doubling, edge, step
 
 
 def test_limits_come_first_and_alone() -> None:
@@ -114,6 +114,7 @@ definition:
         (definition(variables={"a-b": 1}), [("INVALID_NAME", 'variables.a-b')]),
         (definition(input_schema={"type": "objekt"}), [("INVALID_INPUT_SCHEMA", "input_schema.type")]),
         (definition(input_schema={"$ref": "https://example.com/x"}), [("INVALID_INPUT_SCHEMA", "input_schema")]),
+        (definition(input_schema=doubling(30)), [("INVALID_INPUT_SCHEMA", "input_schema")]),
         (definition(triggers=[{"id": "t", "type": "cron"}]), [("UNKNOWN_TRIGGER_TYPE", "triggers[0].type")]),
         (definition(triggers=[{"id": "t", "type": "manual"}] * 2), [("DUPLICATE_TRIGGER_ID", "triggers[1].id")]),
         (definition(triggers=[{"id": "t", "type": "manual", "patterns": ["x"]}]), [("FIELD_NOT_APPLICABLE", "triggers[0].patterns")]),

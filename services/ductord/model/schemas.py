@@ -1,8 +1,8 @@
 """JSON Schema as the product speaks it: compile once, check values, and name what is wrong without quoting the value.
 
 For inputs of runs and args of actions, so that publish and trigger judge with one engine (2020-12 unless `$schema` says otherwise). A schema
-is an author's text and a value a stranger's: patterns run with a bounded number of steps, and a `$ref` never leaves the document, so that
-neither can hold up or misuse the process.
+is an author's text and a value a stranger's: patterns run with a bounded number of steps, a `$ref` never leaves the document, and what would be judged too
+often is not judged at all, so that neither can hold up or misuse the process.
 """
 
 from itertools import islice
@@ -12,12 +12,17 @@ import jsonschema_rs
 import msgspec
 
 from ductord.model.jsonvalue import storable_text
+from ductord.model.schema_cost import most_judged, places
 
 MAX_FAULTS: Final = 20
 """A value may be wrong in ten thousand places; so many are named."""
 _BACKTRACK_LIMIT: Final = 100_000
 _REGEX_BYTES: Final = 1 << 20
 _MAX_MESSAGE: Final = 300
+_MOST_JUDGED: Final = 20_000_000
+"""Judgements of one value, about a second of the process's time."""
+_ALWAYS_FEW: Final = 16
+"""The largest payload has about a million places: a schema that judges none of them more often needs no count."""
 
 
 class SchemaInvalid(Exception):
@@ -40,7 +45,7 @@ class SchemaFault(msgspec.Struct, frozen=True, kw_only=True):
 class Schema:
     """A compiled schema. Raises `SchemaInvalid` when `source` is not a schema or has a `$ref` that leads out of it."""
 
-    __slots__ = ("_validator",)
+    __slots__ = ("_most", "_validator")
 
     def __init__(self, source: Any) -> None:
         if not isinstance(source, dict | bool):
@@ -58,9 +63,19 @@ class Schema:
             raise SchemaInvalid(_dotted("", error.instance_path), _told(error.message)) from None
         except ValueError as error:
             raise SchemaInvalid("", _told(str(error))) from None
+        self._most = most_judged(source)
+
+    @property
+    def endless(self) -> bool:
+        """Whether it may have to judge any value too often, however small: it never says that one meets it."""
+        return self._most > _MOST_JUDGED
 
     def faults(self, value: Any, *, root: str = "") -> tuple[SchemaFault, ...]:
-        """What is wrong with a checked JSON value, at most `MAX_FAULTS`; empty when it meets the schema. Paths begin with `root`."""
+        """What is wrong with a checked JSON value, at most `MAX_FAULTS`; empty when it meets the schema. Paths begin with `root`. A value with so much in
+        it that the schema might judge for ever does not meet it (CE-05)."""
+        if self._most > _ALWAYS_FEW and self._most * places(value) > _MOST_JUDGED:
+            message = f"there is too much to judge: the schema may look at one place {self._most:,} times"
+            return (SchemaFault(path=root, keyword="size", message=message),)
         if self._validator.is_valid(value):
             return ()
         return tuple(

@@ -198,10 +198,14 @@ def _judge_input_schema(definition: Definition, findings: Findings) -> None:
     if definition.input_schema is None:
         return
     try:
-        Schema(definition.input_schema)
+        schema = Schema(definition.input_schema)
     except SchemaInvalid as invalid:
         path = ("input_schema", *path_of(invalid.path))
         findings.add("INVALID_INPUT_SCHEMA", f"input_schema is no JSON Schema: {invalid.message}", path)
+    else:
+        if schema.endless:
+            message = "input_schema may judge one and the same value millions of times: let its parts refer to each other less"
+            findings.add("INVALID_INPUT_SCHEMA", message, ("input_schema",))
 
 
 def _or(value: T | None, default: T) -> T:
