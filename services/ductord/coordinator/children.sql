@@ -147,7 +147,8 @@ insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, r
 
 -- name: control_children
 -- A control for each open child of a node ($3 empty: of all nodes) that is of an attempt before $4 and has the close policy $5 (empty: any), under the same request
--- id each: sent twice, it is there once (SW-01). A child that has been continued since hands it on (SW-03).
+-- id each: sent twice, it is there once (SW-01). A child that has been continued since hands it on (SW-03). It comes before what else the tenant's runs have to do:
+-- a tree that goes on growing is caught up with.
 with sent as (
     insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, body_hash, reason, actor, create_time)
     select x.tenant_id, c.child_run_id, x.request_id, x.verb, '', x.reason, 'run:' || x.parent_id, $9::timestamptz
@@ -161,7 +162,7 @@ with sent as (
     on conflict do nothing
     returning tenant_id, run_id
 )
-insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from sent;
+insert into eec_workflow_wakeup (tenant_id, run_id, due_time) select distinct tenant_id, run_id, eec_now() - interval '1 day' from sent;
 
 -- name: detach_children
 -- The open children of a node that are of an attempt before $4 are let go.

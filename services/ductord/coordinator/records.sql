@@ -28,7 +28,7 @@ with forwarded as (
     on conflict do nothing
     returning tenant_id, run_id
 )
-insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from forwarded;
+insert into eec_workflow_wakeup (tenant_id, run_id, due_time) select distinct tenant_id, run_id, eec_now() - interval '1 day' from forwarded;
 
 -- name: settle_signals
 -- What became of signals (E1), and a line in the audit trail for those that decided something ($7), exactly once (C8).

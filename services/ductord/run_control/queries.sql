@@ -45,12 +45,12 @@ select octet_length(context::text) as bytes from eec_workflow_run_start where te
 select context::text from eec_workflow_run_start where tenant_id = $1 and run_id = $2;
 
 -- name: insert_intent
--- The intent, the wake-up that brings a tick to it, and a hint.
+-- The intent, the wake-up that brings a tick to it, and a hint. Somebody's word comes before what else the tenant's runs have to do, however much that is.
 with told as (
     insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, step_ref, body, body_hash, reason, actor, call_id)
     values ($1, $2, $3, $4, $5, $6::text::json, $7, $8, $9, $10)
 ),
-woken as (insert into eec_workflow_wakeup (tenant_id, run_id) values ($1, $2))
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id, due_time) values ($1, $2, eec_now() - interval '1 day'))
 select eec_notify('ductor_wakeup');
 
 -- name: insert_applied
@@ -64,7 +64,7 @@ written as (
     insert into eec_workflow_audit (tenant_id, audit_id, actor, action, target, reason, request_id, outcome, detail)
     values ($1, $12::uuid, $9, $4, 'run:' || $2::uuid::text, $8, $3, 'applied', jsonb_build_object('message', $11::text))
 ),
-woken as (insert into eec_workflow_wakeup (tenant_id, run_id) values ($1, $2))
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id, due_time) values ($1, $2, eec_now() - interval '1 day'))
 select eec_notify('ductor_wakeup');
 
 -- name: get_operation
