@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from ductord.coordinator.sweep import Net, watch
+from ductord.coordinator.sweep import Net, rest, watch
 from ductord.model.enums import Verb
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.test_lates import undoable
@@ -188,3 +188,13 @@ async def test_the_watch_says_when_to_look_again(books: Books, ticker: Ticker) -
     assert swept.timers == 1
     assert swept.next_s is not None
     assert 3_500 < swept.next_s <= 3_600, "the one that is due has woken its run"
+
+
+async def test_f1_the_next_wake_up_is_known(books: Books, ticker: Ticker) -> None:
+    """F1: whoever is to begin later is told of by nobody: children with 100 ms between them began ten at a time, once a second."""
+    assert await rest(ticker.connection) is None
+    run_id = await books.start(await books.publish(chain(1)), wake=False)
+    later = "insert into eec_workflow_wakeup (tenant_id, run_id, due_time) values ($1, $2, eec_now() + $3 * interval '1 second')"
+    for tenant, seconds in (("a", 300), ("b", 30), ("b", 60), ("b", -5)):
+        await books.owner.execute(later, tenant, run_id, seconds)
+    assert 25 < (await rest(ticker.connection) or 0) <= 30

@@ -11,7 +11,7 @@ from datetime import datetime
 import asyncpg
 
 from ductord.coordinator.cache import Cache
-from ductord.coordinator.sweep import Net, Swept, watch
+from ductord.coordinator.sweep import Net, Swept, rest, watch
 from ductord.coordinator.tick import Ticked, Way, tick, tick_alone
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
@@ -68,12 +68,13 @@ class Coordinator:
         )
 
     async def tick(self) -> float | None:
-        """One group tick; goes on at once while there is work."""
+        """One group tick; goes on at once while there is work, and looks again when the next is due."""
         begin = time.perf_counter()
         async with self._pool.acquire() as connection:
             ticked = await tick(connection, self._cache, self._limits, self._batch_size)
-        if not ticked.claimed:
-            return None
+            if not ticked.claimed:
+                next_s = await rest(connection)
+                return None if next_s is None else max(next_s, _WATCH_LEAST_S)
         self._seconds.observe(time.perf_counter() - begin)
         self._count(ticked)
         self._put_off(ticked)

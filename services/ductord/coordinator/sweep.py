@@ -61,6 +61,13 @@ async def watch(connection: asyncpg.Connection, since: datetime | None = None) -
     return swept
 
 
+async def rest(connection: asyncpg.Connection) -> float | None:
+    """Seconds until the next wake-up is due that nobody will tell of: of a child that was born to begin later (F1), or of a run that was put off. None where
+    there is none."""
+    next_s: float | None = await connection.fetchval(SQL["next_wakeup"])
+    return next_s
+
+
 class Net:
     """The net under lost wake-ups. Walks all open runs, all starts and all open children page by page, a page per round, so that a round's cost is bounded."""
 
