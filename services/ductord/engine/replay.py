@@ -166,9 +166,10 @@ class _Stage:
         hastened = stop is not None and any(isinstance(event, RunStopping) for event in line.events)
         for known in self._recording.controls:
             name = known.control.request_id
-            # A cancel that hastens a stop leaves the stop its name (G8).
+            # A cancel that hastens a stop leaves the stop its name (G8). One does it; another of that instant may be of a later stop, after a redrive.
             nameless = hastened and name in self._hastening and known.settle_time == line.at
             if name not in self._settled and (name in named or nameless):
+                hastened = hastened and not nameless
                 yield known.control
 
     def _due(self, at: datetime) -> Iterator[TimerDue]:
