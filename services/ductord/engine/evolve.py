@@ -10,13 +10,13 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from ductord.engine.doubt import may_have_acted
 from ductord.engine.errors import EngineError
 from ductord.engine.fanned import fanned
 from ductord.engine.graph import graph_of
 from ductord.engine.ledger import ledgered
+from ductord.engine.node_fold import folded
 from ductord.engine.transitions import node_may, run_may
-from ductord.model.enums import CheckpointStatus, CompensationStatus, NodeStatus, Outcome, RunStatus, TaskKind
+from ductord.model.enums import CheckpointStatus, CompensationStatus, NodeStatus, RunStatus, TaskKind
 from ductord.model.events import (
     AttemptCreated,
     AttemptEnded,
@@ -65,7 +65,6 @@ OPEN, TAKEN, DEAD_SKIP, DEAD_FAILURE = (ord(c) for c in "?TSF")
 """Edge states as the bytes of a working copy; `model.enums.EdgeState` spells them."""
 
 _ERRED = (NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR)
-_RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _OPEN_STATUS = (RunStatus.RUNNING, RunStatus.PAUSED)
 
 
@@ -108,32 +107,26 @@ class Working:
     def apply(self, event: Event, at: datetime) -> None:
         """Apply one event. Raises `EngineError` for one that the transition tables or the numbering do not allow."""
         match event:
-            case AttemptCreated(kind=TaskKind.STEP):
-                self._attempt_created(event, at)
-            case AttemptEnded(kind=TaskKind.STEP):
-                self._attempt_ended(event)
+            case (
+                AttemptCreated(kind=TaskKind.STEP)
+                | AttemptEnded(kind=TaskKind.STEP)
+                | NodeParked()
+                | WaitChanged()
+                | EventsReceived()
+                | NodeCancelRequested()
+                | NodePaused()
+                | NodeResumed()
+                | NodePolicyChanged()
+                | RaceLost()
+            ):
+                index, node = self._node(event.step_ref)
+                self.nodes[index] = folded(node, event, at)
+                if isinstance(event, AttemptCreated | NodeParked):
+                    self.run = replace(self.run, moves=self.run.moves + 1)
             case NodeEnded():
                 self._node_ended(event, at)
             case EdgesResolved():
                 self._edges_resolved(event)
-            case NodeCancelRequested():
-                index, node = self._node(event.step_ref)
-                node_may(event.step_ref, node.status, NodeCancelRequested, node.status)
-                self.nodes[index] = replace(node, cancelling=True)
-            case NodePaused() | NodeResumed() | NodePolicyChanged():
-                self._node_adjusted(event)
-            case RaceLost():
-                index, node = self._node(event.step_ref)
-                node_may(event.step_ref, node.status, RaceLost, node.status)
-                self.nodes[index] = replace(node, lost=True)
-            case NodeParked():
-                self._node_parked(event, at)
-            case WaitChanged():
-                index, node = self._node(event.step_ref)
-                node_may(event.step_ref, node.status, WaitChanged, NodeStatus.WAITING)
-                self.nodes[index] = replace(node, waiting=event.waiting)
-            case EventsReceived():
-                self._events_received(event)
             case NodeReset():
                 self._node_reset(event)
             case CheckpointReached():
@@ -198,39 +191,6 @@ class Working:
         self._changed_nodes = True
         return index, self.nodes[index]
 
-    def _attempt_created(self, event: AttemptCreated, at: datetime) -> None:
-        index, node = self._node(event.step_ref)
-        node_may(event.step_ref, node.status, AttemptCreated, NodeStatus.RUNNING)
-        if event.attempt != node.attempt + 1 or event.logical - node.logical not in (0, 1):
-            raise EngineError(
-                "ATTEMPT_OUT_OF_ORDER",
-                f"node {event.step_ref}: attempt {event.attempt} ({event.logical}) after {node.attempt} ({node.logical})",
-            )
-        self.nodes[index] = replace(
-            node,
-            status=NodeStatus.RUNNING,
-            attempt=event.attempt,
-            logical=event.logical,
-            due_time=event.due_time,
-            first_time=node.first_time or at,
-        )
-        self.run = replace(self.run, moves=self.run.moves + 1)
-
-    def _attempt_ended(self, event: AttemptEnded) -> None:
-        index, node = self._node(event.step_ref)
-        node_may(event.step_ref, node.status, AttemptEnded, NodeStatus.RUNNING)
-        if event.attempt != node.attempt:
-            raise EngineError("ATTEMPT_OUT_OF_ORDER", f"node {event.step_ref}: {event.attempt} is not {node.attempt}")
-        self.nodes[index] = replace(
-            node,
-            failures=node.failures + event.spent,
-            losses=node.losses + (event.outcome is Outcome.LOST),
-            returned=node.returned + (event.outcome in _RETURNED),
-            due_time=None,
-            fault=event.fault or node.fault,
-            unknown=_unknown(node, event),
-        )
-
     def _node_ended(self, event: NodeEnded, at: datetime) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, NodeEnded, event.status)
@@ -257,40 +217,6 @@ class Working:
             has_errors=self.run.has_errors or _erred(self.nodes[index]),
             moves=self.run.moves + 1,
         )
-
-    def _node_parked(self, event: NodeParked, at: datetime) -> None:
-        index, node = self._node(event.step_ref)
-        node_may(event.step_ref, node.status, NodeParked, NodeStatus.WAITING)
-        if event.attempt != node.attempt + 1:
-            raise EngineError(
-                "ATTEMPT_OUT_OF_ORDER", f"node {event.step_ref}: wait {event.attempt} after {node.attempt}"
-            )
-        self.nodes[index] = replace(
-            node,
-            status=NodeStatus.WAITING,
-            attempt=event.attempt,
-            waiting=event.waiting,
-            first_time=node.first_time or at,
-        )
-        self.run = replace(self.run, moves=self.run.moves + 1)
-
-    def _events_received(self, event: EventsReceived) -> None:
-        index, node = self._node(event.step_ref)
-        node_may(event.step_ref, node.status, EventsReceived, NodeStatus.WAITING)
-        assert node.waiting is not None
-        waiting = replace(node.waiting, received=(*node.waiting.received, *event.received))
-        self.nodes[index] = replace(node, waiting=waiting)
-
-    def _node_adjusted(self, event: NodePaused | NodeResumed | NodePolicyChanged) -> None:
-        index, node = self._node(event.step_ref)
-        node_may(event.step_ref, node.status, type(event), node.status)
-        match event:
-            case NodePaused():
-                self.nodes[index] = replace(node, paused=True)
-            case NodeResumed():
-                self.nodes[index] = replace(node, paused=False)
-            case NodePolicyChanged():
-                self.nodes[index] = replace(node, retry=event.retry, timeouts=event.timeouts)
 
     def _node_reset(self, event: NodeReset) -> None:
         index, node = self._node(event.step_ref)
@@ -419,16 +345,6 @@ def _erred(node: Node) -> bool:
     return node.status in _ERRED or (
         node.status is NodeStatus.SUCCEEDED and node.fan is not None and node.fan.failed > 0
     )
-
-
-def _unknown(node: Node, event: AttemptEnded) -> tuple[int, ...]:
-    """The logical attempts of a node of which nobody knows whether they acted. A success settles it: the others' keys were its key, or were reported on."""
-    if event.outcome is Outcome.SUCCEEDED:
-        return ()
-    acted = may_have_acted(event.outcome, event.fault, started=event.started)
-    if acted and node.logical not in node.unknown:
-        return (*node.unknown, node.logical)
-    return node.unknown
 
 
 def bare_run(run_id: str) -> Run:
