@@ -2,6 +2,7 @@
 
 import gc
 import json
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
@@ -151,11 +152,13 @@ def _lines(manifest: Manifest, run: Run, ref: str) -> int:
     programs = programs_for(manifest)
     graph_of(manifest)  # worked out once per manifest, not per tick
     before = sys.gettrace()
+    gc.disable()  # a collection would call back into whoever listens for it, and be counted
     sys.settrace(trace)
     try:
         decide(manifest, programs, run, inbox, START)
     finally:
         sys.settrace(before)
+        gc.enable()
     return lines
 
 
