@@ -1,7 +1,5 @@
 """The order in which a commit in memory writes, as the real one does."""
 
-from typing import TYPE_CHECKING
-
 from ductord.model.effects import (
     AdoptHistory,
     ClearCheckpoint,
@@ -49,10 +47,6 @@ from ductord.model.fan_effects import (
     TellParent,
     TickAgain,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 _KIN = (StartChildren, AttachChildren, ControlChildren, DetachChildren)
 
