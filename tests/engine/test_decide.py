@@ -2,7 +2,6 @@
 
 import gc
 import json
-import gc
 import sys
 from pathlib import Path
 from types import FrameType
