@@ -9,9 +9,10 @@ import pytest
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
+from ductord.coordinator.deciding import load_missing
 from ductord.coordinator.load import load
 from ductord.coordinator.loaded import Loaded
-from ductord.coordinator.tick import Ticked, _load_missing, tick
+from ductord.coordinator.tick import Ticked, tick
 from ductord.db.pool import PROBES, open_pool
 from ductord.engine.decide import decide
 from ductord.engine.limits import LIMITS
@@ -45,7 +46,7 @@ class Ticker:
         (loaded,) = batch.runs
         decision = self._decision(loaded)
         while isinstance(decision, Missing):
-            await _load_missing(self.connection, [(loaded, decision)])
+            await load_missing(self.connection, [(loaded, decision)])
             decision = self._decision(loaded)
         self.cache.forget(run_id)
         return Decided(loaded=loaded, decision=decision)

@@ -207,7 +207,7 @@ async def test_f6_a_dear_decision_keeps_neither_the_loop_nor_other_runs_waiting(
 async def test_c9_a_dear_decision_that_raises_is_one_runs_fault(books: Books, ticker: Ticker) -> None:
     """C9: what a decision in a thread raises sets its own run aside."""
     run_id = await books.start(await books.publish(chain(1), text='{"family_slug": 5}'))
-    ticked = await tick_alone(ticker.connection, ticker.cache, LIMITS, (TENANT, run_id), Way(apart=True))
+    ticked = await tick_alone(ticker.connection, ticker.cache, LIMITS, (TENANT, run_id), Way())
     assert (ticked.claimed, ticked.quarantined) == (1, 1)
 
 

@@ -4,39 +4,26 @@
 commit (found by bisecting the batch), is quarantined alone (ruling C9): the others go on.
 """
 
-import asyncio
 import logging
-import time
 from collections.abc import Sequence
-from typing import Final
 
 import asyncpg
 import msgspec
 import orjson
-from msgspec.structs import replace
 
 from ductord.coordinator.attempts import lock_all
 from ductord.coordinator.cache import LARGE_BYTES, Cache
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
-from ductord.coordinator.load import load, look
+from ductord.coordinator.deciding import decide_all
+from ductord.coordinator.load import load
 from ductord.coordinator.loaded import Batch, Loaded
-from ductord.coordinator.needs import load_needs
-from ductord.coordinator.outputs import load_outputs, load_sources
-from ductord.coordinator.outside import load_payloads
 from ductord.coordinator.starts import SQL
 from ductord.coordinator.telling import Told, tell
-from ductord.coordinator.turns import Turns
 from ductord.db.outage import passes
-from ductord.engine.decide import decide
-from ductord.engine.expressions import programs_for
 from ductord.engine.limits import Limits
-from ductord.model.decision import Decision, Missing
 from ductord.model.effects import RecordOutput
-from ductord.model.inbox import SourceKey
 from ductord.model.jsonvalue import storable_text
-from ductord.model.needs import APART
-from ductord.rpc import tracing
 
 log = logging.getLogger("ductor.coordinator")
 
@@ -52,15 +39,11 @@ Runs = Sequence[tuple[str, str]]
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are ticked that need more than a place in a batch. `apart`: in a thread, since the decision evaluates much: neither the loop nor other runs wait
-    for it. `firm`: their attempts are locked first and all their reports shown, since a decision about thousands of attempts at once would else be overtaken
+    """How a run is ticked that needs more than a place in a batch: in a thread, since its decision evaluates much, so that neither the loop nor other runs wait
+    for it. `firm`: its attempts are locked first and all their reports shown, since a decision about thousands of attempts at once would else be overtaken
     by one report for ever."""
 
-    apart: bool = False
     firm: bool = False
-
-
-_COMMON: Final = Way()
 
 
 class Ticked:
@@ -105,7 +88,7 @@ async def tick(
     limits: Limits,
     batch_size: int,
     given: Runs | None = None,
-    way: Way = _COMMON,
+    way: Way | None = None,
 ) -> Ticked:
     """One group tick over at most `batch_size` due runs, or over the `given` ones. Raises database errors that concern everybody."""
     ticked = Ticked()
@@ -116,9 +99,10 @@ async def tick(
             claimed = await _claim(connection, batch_size, given, way)
             if claimed:
                 ticked.claimed = len(claimed)
-                if way.firm:
+                firm = way is not None and way.firm
+                if firm:
                     await lock_all(connection, claimed)
-                batch = await load(connection, cache, claimed, whole=way.firm)
+                batch = await load(connection, cache, claimed, whole=firm)
                 committed = await _decide_and_commit(connection, cache, limits, batch, ticked, way)
     except Exception as error:
         _forget(cache, claimed)
@@ -138,53 +122,54 @@ def _everybodys(error: Exception) -> bool:
     return passes(error) or (isinstance(error, asyncpg.PostgresError) and not isinstance(error, _DATA_ERRORS))
 
 
-async def _claim(connection: asyncpg.Connection, batch_size: int, given: Runs | None, way: Way) -> list[asyncpg.Record]:
+async def _claim(
+    connection: asyncpg.Connection, batch_size: int, given: Runs | None, way: Way | None
+) -> list[asyncpg.Record]:
     rows: list[asyncpg.Record]
     if given is None:
         rows = await connection.fetch(SQL["claim_runs"], batch_size)
     else:
-        statement = SQL["claim_given" if way is _COMMON else "claim_alone"]
+        statement = SQL["claim_given" if way is None else "claim_alone"]
         rows = await connection.fetch(statement, [tenant for tenant, _ in given], [run for _, run in given])
     return rows
 
 
 async def _decide_and_commit(
-    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked, way: Way
+    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked, way: Way | None
 ) -> list[Decided]:
     """Decide for every run and write what was decided; the decisions that were written, once the caller's transaction commits."""
-    begin_ns = time.time_ns()
-    decided: list[Decided] = []
-    failed: list[tuple[Loaded, Exception]] = []
-    left: list[Loaded] = []
-    dear: list[Loaded] = []
-    turns = cache.turns if way is _COMMON else Turns()  # several ticks may be in progress, but only one is a batch
-    waiting = [batch.runs[place] for place in turns.begin([loaded.known.start.tenant_id for loaded in batch.runs])]
-    while waiting:
-        missing: list[tuple[Loaded, Missing]] = []
-        blind: list[Loaded] = []
-        for loaded in waiting:
-            if turns.over and way is _COMMON:
-                left.append(loaded)
-                continue
-            answer = _decide(loaded, limits, batch) if way is _COMMON else await _decide_apart(loaded, limits, batch)
-            turns.decided(loaded.known.start.tenant_id, answer)
-            if isinstance(answer, Missing):
-                if APART in answer.needs and way is _COMMON:
-                    dear.append(loaded)
-                else:
-                    missing.append((loaded, answer))
-            elif isinstance(answer, Exception):
-                failed.append((loaded, answer))
-            elif (entry := Decided(loaded=loaded, decision=answer)).unheard and not loaded.looked:
-                blind.append(loaded)  # it ends attempts of which it does not know whether a worker took them
-            else:
-                entry.traceparent = _traced(loaded, answer, begin_ns)
-                decided.append(entry)
-        beyond = await _load_missing(connection, missing) if missing else set()
-        left += [loaded for loaded, _ in missing if loaded.known.start.run_id in beyond]
-        await look(connection, blind)
-        waiting = [loaded for loaded, _ in missing if loaded.known.start.run_id not in beyond] + blind
-    lost = await commit(connection, decided, batch.now)
+    found = await decide_all(connection, cache.turns, limits, batch, alone=way is not None)
+    lost = await commit(connection, found.decided, batch.now)
+    _remember(cache, found.decided, lost, ticked)
+    ticked.conflicts += len(lost)
+    ticked.foreign += len(batch.foreign)
+    again = [(tenant, run, _POSTPONE_MS) for tenant, run in batch.foreign]
+    again += [(tenant, run, 0) for tenant, run in batch.left]
+    for loaded in found.left:
+        start = loaded.known.start
+        cache.forget(start.run_id)
+        again.append((start.tenant_id, start.run_id, 0))
+    overtaken = {entry.key for entry in found.decided if entry.key[1] in lost and entry.sweeping}
+    for loaded in found.dear:
+        cache.forget(loaded.known.start.run_id)
+        key = loaded.known.start.tenant_id, loaded.known.start.run_id
+        ticked.alone.append((key, Way()))
+    ticked.alone += [(key, Way(firm=True)) for key in overtaken]
+    again += [(*key, _ALONE_MS) for key, _ in ticked.alone]
+    again += [
+        (*entry.key, 0)
+        for entry in found.decided
+        if (entry.key[1] in lost or entry.unfinished) and entry.key not in overtaken
+    ]
+    await _wake(connection, again)
+    if found.failed:
+        ticked.quarantined += len(found.failed)
+        await _quarantine(connection, cache, found.failed)
+    return [entry for entry in found.decided if entry.loaded.known.start.run_id not in lost]
+
+
+def _remember(cache: Cache, decided: list[Decided], lost: set[str], ticked: Ticked) -> None:
+    """Keep what the commit made of the runs, and count it; forget those that it dropped."""
     for entry in decided:
         known = entry.loaded.known
         if known.start.run_id in lost:
@@ -201,96 +186,6 @@ async def _decide_and_commit(
         ticked.tasks += entry.tasks
         ticked.children += entry.born
         ticked.ended += entry.ended
-    ticked.conflicts += len(lost)
-    ticked.foreign += len(batch.foreign)
-    again = [(tenant, run, _POSTPONE_MS) for tenant, run in batch.foreign]
-    again += [(tenant, run, 0) for tenant, run in batch.left]
-    for loaded in left:
-        start = loaded.known.start
-        cache.forget(start.run_id)
-        again.append((start.tenant_id, start.run_id, 0))
-    overtaken = {entry.key for entry in decided if entry.key[1] in lost and entry.sweeping}
-    for loaded in dear:
-        cache.forget(loaded.known.start.run_id)
-        key = loaded.known.start.tenant_id, loaded.known.start.run_id
-        ticked.alone.append((key, Way(apart=True)))
-    ticked.alone += [(key, Way(apart=True, firm=True)) for key in overtaken]
-    again += [(*key, _ALONE_MS) for key, _ in ticked.alone]
-    again += [
-        (*entry.key, 0)
-        for entry in decided
-        if (entry.key[1] in lost or entry.unfinished) and entry.key not in overtaken
-    ]
-    await _wake(connection, again)
-    if failed:
-        ticked.quarantined += len(failed)
-        await _quarantine(connection, cache, failed)
-    return [entry for entry in decided if entry.loaded.known.start.run_id not in lost]
-
-
-def _decide(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing | Exception:
-    if loaded.error is not None or loaded.compiled is None:
-        return loaded.error or ValueError("the run's version is gone")
-    try:
-        return decide(
-            loaded.compiled.manifest, loaded.compiled.programs, loaded.known.run, loaded.inbox, batch.now, limits
-        )
-    except Exception as error:  # whatever goes wrong in one run's decision concerns that run alone (C9)
-        return error
-
-
-async def _decide_apart(loaded: Loaded, limits: Limits, batch: Batch) -> Decision | Missing | Exception:
-    """The same in a thread, with programs of its own."""
-    loaded.inbox = replace(loaded.inbox, given={**loaded.inbox.given, APART: True})
-    if loaded.compiled is not None:
-        programs = programs_for(loaded.compiled.manifest)
-        loaded.compiled = replace(loaded.compiled, programs=programs)
-    return await asyncio.to_thread(_decide, loaded, limits, batch)
-
-
-def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
-    """The run's share of the group tick as a span under its trigger's; the context for the tasks that it queues."""
-    start = loaded.known.start
-    if not decision.events or not tracing.recording():
-        return start.traceparent
-    attributes: dict[str, str | int] = {
-        "ductor.tenant_id": start.tenant_id,
-        "ductor.run_id": start.run_id,
-        "ductor.workflow_type": start.family_slug,
-        "ductor.events": len(decision.events),
-    }
-    return tracing.record_span("tick", traceparent=start.traceparent, start_ns=begin_ns, attributes={**attributes})
-
-
-async def _load_missing(connection: asyncpg.Connection, missing: list[tuple[Loaded, Missing]]) -> set[str]:
-    """Give runs what their decisions turned out to need; the ids of those for which there is no room in this tick."""
-    outputs = [(x, ref) for x, needs in missing for ref in needs.steps if ref not in x.inbox.outputs]
-    sources = [(x, key) for x, needs in missing for key in needs.sources if key not in x.inbox.source_outputs]
-    letters = [(x, names) for x, needs in missing if (names := needs.payloads - x.inbox.payloads.keys())]
-    wanted = [(x, need) for x, needs in missing for need in needs.needs if need not in x.inbox.given]
-    if not outputs and not sources and not letters and not wanted:
-        raise ValueError("decide asks for what it was given")
-    values = await load_outputs(connection, outputs) if outputs else {}
-    undone = await load_sources(connection, sources) if sources else {}
-    payloads = await load_payloads(connection, letters) if letters else {}
-    given, beyond = await load_needs(connection, wanted) if wanted else ({}, set())
-    added: dict[str, dict[str, object]] = {}
-    for loaded, ref in outputs:
-        run_id = loaded.known.start.run_id
-        added.setdefault(run_id, {})[ref] = values.get((run_id, ref))
-    added_sources: dict[str, dict[SourceKey, object]] = {}
-    for (run_id, key), value in undone.items():
-        added_sources.setdefault(run_id, {})[key] = value
-    for loaded, _ in missing:
-        run_id, inbox = loaded.known.start.run_id, loaded.inbox
-        loaded.inbox = replace(
-            inbox,
-            outputs={**inbox.outputs, **added.get(run_id, {})},
-            source_outputs={**inbox.source_outputs, **added_sources.get(run_id, {})},
-            payloads={**inbox.payloads, **payloads.get(run_id, {})},
-            given={**inbox.given, **given.get(run_id, {})},
-        )
-    return beyond
 
 
 async def _wake(connection: asyncpg.Connection, again: list[tuple[str, str, int]]) -> None:
