@@ -10,30 +10,23 @@ from msgspec.structs import replace
 
 from ductord.engine.errors import EngineError
 from ductord.engine.fans import births, counting, resuming, runs
-from ductord.engine.steps.bearing import BEARING
+from ductord.engine.steps.bearing import BEARING, prepare_list, start_list
 from ductord.engine.tick import Tick
-from ductord.model.enums import RunStatus, WaitingType
+from ductord.model.enums import RunStatus
 from ductord.model.fan import GatheredChild
 from ductord.model.fanout import ForEachSpec
 from ductord.model.inbox import ChildFact
-from ductord.model.run import Waiting
 
 
 def prepare(tick: Tick, index: int) -> births.Brood | resuming.Again | None:
     """Evaluate the list, find the version, and try the input of the first item; of a step that has children, see how they stand. Raises `ExpressionError`,
     `PayloadInvalid` and `NodeFault`."""
-    if tick.work.nodes[index].fan is not None:
-        return resuming.prepare(tick, index)
-    return births.brood(tick, index, _spec(tick, index).items)
+    return prepare_list(tick, index, _spec(tick, index).items)
 
 
 def start(tick: Tick, index: int, prepared: births.Brood | resuming.Again) -> None:
     """Park the node; the first child is born at the end of the tick. A node that has nothing to wait for ends at once (SG-01)."""
-    wait = Waiting(type=WaitingType.CHILD, since=tick.now)
-    if isinstance(prepared, resuming.Again):
-        resuming.start(tick, index, prepared, wait)
-    else:
-        births.expand(tick, index, prepared, wait)
+    start_list(tick, index, prepared)
     if counting.over(tick, index):
         finish(tick, index)
 

@@ -12,14 +12,12 @@ from ductord.engine import attempts, waiting
 from ductord.engine.errors import EngineError
 from ductord.engine.fans import births, counting, expanding, items, making, resuming, runs
 from ductord.engine.fans.expanding import Collection, fan_of
-from ductord.engine.steps.bearing import BEARING
+from ductord.engine.steps.bearing import BEARING, prepare_list, start_list
 from ductord.engine.steps.kind import StepKind
 from ductord.engine.tick import Tick
-from ductord.model.enums import WaitingType
 from ductord.model.fanout import ScatterSpec
 from ductord.model.inbox import ChildFact
 from ductord.model.needs import ItemsNeed
-from ductord.model.run import Waiting
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -56,18 +54,12 @@ def finish(tick: Tick, index: int) -> None:
 def prepare_runs(tick: Tick, index: int) -> births.Brood | resuming.Again | None:
     """The collection, the version that runs for each of its items, and the first item's input; of a node that has children, how those stand. Raises as
     `prepare` does."""
-    if tick.work.nodes[index].fan is not None:
-        return resuming.prepare(tick, index)
-    return births.brood(tick, index, _spec(tick, index).items)
+    return prepare_list(tick, index, _spec(tick, index).items)
 
 
 def start_runs(tick: Tick, index: int, prepared: births.Brood | resuming.Again) -> None:
     """Park the node, or let it go on; one that has nothing to wait for ends at once."""
-    wait = Waiting(type=WaitingType.CHILD, since=tick.now)
-    if isinstance(prepared, resuming.Again):
-        resuming.start(tick, index, prepared, wait)
-    else:
-        births.expand(tick, index, prepared, wait)
+    start_list(tick, index, prepared)
     if counting.over(tick, index):
         finish(tick, index)
 
