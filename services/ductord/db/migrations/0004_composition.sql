@@ -52,4 +52,4 @@ create index eec_workflow_run_start_root on eec_workflow_run_start (tenant_id, r
 create index eec_workflow_run_start_parent on eec_workflow_run_start (tenant_id, parent_run_id, create_time, run_id) where parent_run_id is not null;
 
 -- Who started a run: of a successor and of a reset run who started the first (E2: whether somebody may approve what they have started).
-alter table eec_workflow_run_start add column actor text not null default 'anonymous';
+alter table eec_workflow_run_start add column if not exists actor text not null default 'anonymous';
