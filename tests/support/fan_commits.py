@@ -68,6 +68,8 @@ class FanCommits(Tasks):
         self.history: list[Transition] = []
         self.begin_time: datetime | None = None
         """When it is to begin; None: at once."""
+        self.put_off: dict[str, datetime] = {}
+        """Controls by request id that are to be seen to later."""
         self.pages: dict[tuple[str, int], tuple[list[Any], ...]] = {}
         """Frozen collections, by step and the number of the expansion."""
         self.again = False

@@ -162,7 +162,7 @@ class Kinship:
         """Runs that there are become children of the node's present attempt. What the parent knew of an open one by an older attempt is put away. One that is
         not to be redriven is followed to where it goes on, and of its end the parent is told at once."""
         parent_id = parent.start.run_id
-        for index, run_id in effect.children:
+        for place, (index, run_id) in enumerate(effect.children):
             older = [
                 row
                 for row in self.rows
@@ -187,6 +187,8 @@ class Kinship:
                 request_id = control_id(parent_id, effect.step_ref, Verb.REDRIVE, effect.request_id)
                 reason = "its parent run is redriven"
                 self._send(parent, row, Verb.REDRIVE, request_id, reason, now)
+                if effect.due_times:
+                    parent.family[run_id].put_off[request_id] = effect.due_times[place]
             else:
                 self._look(parent, row, now)
 

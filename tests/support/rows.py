@@ -3,6 +3,7 @@
 It decides nothing; `tick` only loads, calls `decide`, checks what `evolve` makes of it, and stores.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +31,11 @@ class Rows(Commits):
 
     # The coordinator's side
 
+    def _waits(self, controls: Sequence[Control], now: datetime) -> bool:
+        """Whether a run that has ended is to be redriven, and not yet (F1)."""
+        ended = self.run is not None and self.run.status.terminal
+        return ended and bool(controls) and all(now < self.put_off.get(c.request_id, now) for c in controls)
+
     def tick(self, now: datetime) -> Transition | None:
         """One tick; the transition it committed, if it changed anything."""
         controls = tuple(c for c in self.asked if c.request_id not in self.settled)
@@ -38,6 +44,8 @@ class Rows(Commits):
             return None
         reports = tuple(self._reports())
         lates = tuple(self._lates())
+        if self._waits(controls, now) and not (signals or reports or lates):
+            return None
         timers = tuple(
             TimerDue(kind=kind, step_ref=ref, due_time=due)
             for (kind, ref), due in sorted(self.timers.items(), key=lambda item: (item[1], item[0]))

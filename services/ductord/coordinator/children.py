@@ -102,6 +102,12 @@ async def _attach(
     connection: asyncpg.Connection, attached: list[tuple[Decided, AttachChildren]], now: datetime
 ) -> None:
     rows = [(d, e, index, run_id) for d, e in attached for index, run_id in e.children]
+    due_times = {
+        (d.key, e.step_ref, index): due
+        for d, e in attached
+        if e.due_times
+        for (index, _), due in zip(e.children, e.due_times, strict=True)
+    }
     if not rows:
         return
     await connection.execute(
@@ -116,16 +122,17 @@ async def _attach(
         [e.close_policy for _, e, _, _ in rows],
         now,
     )
-    if asked := [(d, e, run_id) for d, e, _, run_id in rows if e.redrive]:
+    if asked := [(d, e, index, run_id) for d, e, index, run_id in rows if e.redrive]:
         await connection.execute(
             SQL["insert_controls"],
-            [d.key[0] for d, _, _ in asked],
-            [run_id for _, _, run_id in asked],
-            [control_id(d.key[1], e.step_ref, Verb.REDRIVE, e.request_id) for d, e, _ in asked],
+            [d.key[0] for d, _, _, _ in asked],
+            [run_id for _, _, _, run_id in asked],
+            [control_id(d.key[1], e.step_ref, Verb.REDRIVE, e.request_id) for d, e, _, _ in asked],
             [Verb.REDRIVE for _ in asked],
             ["its parent run is redriven" for _ in asked],
-            [f"run:{d.key[1]}" for d, _, _ in asked],
+            [f"run:{d.key[1]}" for d, _, _, _ in asked],
             now,
+            [due_times.get((d.key, e.step_ref, index)) for d, e, index, _ in asked],
         )
     if rest := [(d, e, index) for d, e, index, _ in rows if not e.redrive]:
         await connection.execute(

@@ -135,7 +135,7 @@ cross join lateral (
 ) l;
 
 -- name: insert_controls
--- A control for each of these children, once.
+-- A control for each of these children, once, and a wake-up for the time at which it is to be seen to ($8; null: at once).
 with sent as (
     insert into eec_workflow_intent (tenant_id, run_id, request_id, verb, body_hash, reason, actor, create_time)
     select x.tenant_id, x.run_id, x.request_id, x.verb, '', x.reason, x.actor, $7::timestamptz
@@ -143,7 +143,10 @@ with sent as (
     on conflict do nothing
     returning tenant_id, run_id
 )
-insert into eec_workflow_wakeup (tenant_id, run_id) select distinct tenant_id, run_id from sent;
+insert into eec_workflow_wakeup (tenant_id, run_id, due_time)
+select s.tenant_id, s.run_id, coalesce(min(x.due_time), eec_now())
+from sent s join unnest($2::uuid[], $8::timestamptz[]) as x(run_id, due_time) on x.run_id = s.run_id
+group by s.tenant_id, s.run_id;
 
 -- name: control_children
 -- A control for each open child of a node ($3 empty: of all nodes) that is of an attempt before $4 and has the close policy $5 (empty: any), under the same request

@@ -73,14 +73,16 @@ class StartChildren(_Effect, frozen=True, kw_only=True):
 
 class AttachChildren(_Effect, frozen=True, kw_only=True):
     """Child runs that there are become children of this node's present attempt: pairs of index and run id. Of one that has ended in the meantime the node is
-    told in its next tick. `redrive`: have them redriven, by a control under a derived id; one that refuses tells of its end again (C4). `from_run_id`: a reset
-    run takes them over from its source (C5); empty: they are this run's."""
+    told in its next tick. `redrive`: have them redriven, by a control under a derived id; one that refuses tells of its end again (C4). `due_times`: when
+    each is to be redriven, where their beginnings are staggered (F1); empty: at once. `from_run_id`: a reset run takes them over from its source (C5); empty:
+    they are this run's."""
 
     step_ref: str
     attempt: int
     children: tuple[tuple[int, str], ...]
     redrive: bool = False
     request_id: str = ""
+    due_times: tuple[datetime, ...] = ()
     from_run_id: str = ""
     checkpoint: str = ""
     close_policy: ClosePolicy = ClosePolicy.REQUEST_CANCEL

@@ -76,7 +76,7 @@ def bear(
     """Begin the children `first`, `first` + 1 … of these items; not all of them where their inputs are more than one tick may begin. A child that there is
     already (`kin`, of the node itself or of run `from_run_id`) is taken up. One whose input does not evaluate fails alone."""
     births: list[Birth] = []
-    kept: list[Kin] = []
+    kept: list[tuple[Kin, datetime | None]] = []
     failed: list[tuple[int, Fault]] = []
     step, attempt = tick.manifest.steps[index], tick.work.nodes[index].attempt
     count = 0
@@ -84,8 +84,9 @@ def bear(
         if count and tick.begun_bytes >= tick.limits.children_max_bytes:
             break
         number = first + count
+        due = due_times[count] if due_times else None
         if number in kin:
-            kept.append(kin[number])
+            kept.append((kin[number], due))
         else:
             try:
                 text = inputs.render(item, number)
@@ -93,12 +94,11 @@ def bear(
                 failed.append((number, error.fault))
             else:
                 tick.begun_bytes += len(text)
-                due = due_times[count] if due_times else None
                 child = run_id_of(tick.run_id, step.ref, attempt, number)
                 births.append(Birth(item_index=number, run_id=child, input_json=text, due_time=due))
         count += 1
     tick.begun += count
-    last = births[-1].run_id if births else kept[-1].run_id if kept else ""
+    last = births[-1].run_id if births else kept[-1][0].run_id if kept else ""
     tick.emit(
         ChildrenBegun(
             step_ref=step.ref,
@@ -115,21 +115,22 @@ def bear(
         tick.do(RecordItemFault(step_ref=step.ref, item_index=number, attempt=attempt, fault=fault))
 
 
-def _attach(tick: Tick, index: int, kin: Sequence[Kin], from_run_id: str) -> None:
+def _attach(tick: Tick, index: int, kin: Sequence[tuple[Kin, datetime | None]], from_run_id: str) -> None:
     """Children that there are become children of this attempt of the node. Those of its own that have not completed are redriven: at once if they have ended,
     when they have if they are being stopped, and not at all if they are at work (C4)."""
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
     bearing = bearing_of(step)
     for redrive in (False, True):
-        children = tuple((k.item_index, k.run_id) for k in kin if _wants_redrive(k, from_run_id) is redrive)
-        if children:
+        found = [(k, due) for k, due in kin if _wants_redrive(k, from_run_id) is redrive]
+        if found:
             tick.do(
                 AttachChildren(
                     step_ref=step.ref,
                     attempt=node.attempt,
-                    children=children,
+                    children=tuple((k.item_index, k.run_id) for k, _ in found),
                     redrive=redrive,
                     request_id=ids.derived("redrive", tick.run_id, step.ref, node.attempt) if redrive else "",
+                    due_times=tuple(due for _, due in found if due is not None) if redrive else (),
                     from_run_id=from_run_id,
                     checkpoint=bearing.checkpoint,
                     close_policy=bearing.close_policy,
