@@ -5,15 +5,13 @@ their runs replays without a difference.
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from ductord.db.pool import open_pool
 from ductord.engine.replay import replay
 from tests.conftest import Cluster, Database
 from tests.replays.test_replays import OTHER_SETTINGS
 from tests.scenarios.test_scenarios import STORIES
-from tests.support.postgres_world import PostgresWorld
+from tests.support.postgres_world import PostgresWorld, opened
 from tests.support.story import play, read
 
 
@@ -27,18 +25,8 @@ def shared_database(postgres: Cluster) -> Iterator[Database]:
 @pytest.fixture
 async def world(shared_database: Database) -> AsyncIterator[PostgresWorld]:
     """An empty world of rows."""
-    database = shared_database
-    owner = await asyncpg.connect(database.owner)
-    coordinator = await asyncpg.connect(database.dsn("coordinator"))
-    dispatch = await open_pool(database.dsn("dispatch"), "dispatch", max_size=1)
-    signals = await open_pool(database.dsn("signals"), "signals", max_size=1)
-    world = PostgresWorld(owner, coordinator, dispatch, signals)
-    await world.open()
-    yield world
-    await dispatch.close()
-    await signals.close()
-    await coordinator.close()
-    await owner.close()
+    async with opened(shared_database) as world:
+        yield world
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)

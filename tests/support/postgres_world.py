@@ -4,6 +4,8 @@ under its own login.
 Only the clock is the story's: the database's one clock function reads a row that `advance` moves.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.sweep import watch
 from ductord.coordinator.tick import tick, tick_alone
+from ductord.db.pool import open_pool
 from ductord.engine.compile import compile_definition
 from ductord.engine.limits import LIMITS
 from ductord.model import control as controls
@@ -26,6 +29,7 @@ from ductord.model.recording import Recording
 from ductord.rpc.payloads import Payload
 from ductord.signals.asked import Event
 from ductord.signals.publishing import Publication
+from tests.conftest import Database
 from tests.support.books import TENANT, Books
 from tests.support.exported import exported
 from tests.support.postgres_view import born_of, children_of, snapshot
@@ -52,7 +56,7 @@ create or replace function eec_now() returns timestamptz language sql stable par
 
 
 class PostgresWorld(PostgresWorkers):
-    """Definitions, their runs and those that they give birth to, in a database of its own. `await world.open()` first.
+    """Definitions, their runs and those that they give birth to, in a database of its own (`opened`).
 
     Ticks are for the run that the story is about, when a wake-up is due for it; its children wait until the story turns to them.
     """
@@ -239,3 +243,19 @@ class PostgresWorld(PostgresWorkers):
         return await snapshot(
             self._owner, self._run_id, run, tuple(step.ref for step in (await self.definition()).steps)
         )
+
+
+@asynccontextmanager
+async def opened(database: Database) -> AsyncIterator[PostgresWorld]:
+    """An empty world in this database. What other stories left there is gone."""
+    owner = await asyncpg.connect(database.owner)
+    coordinator = await asyncpg.connect(database.dsn("coordinator"))
+    dispatch = await open_pool(database.dsn("dispatch"), "dispatch", max_size=1)
+    signals = await open_pool(database.dsn("signals"), "signals", max_size=1)
+    world = PostgresWorld(owner, coordinator, dispatch, signals)
+    await world.open()
+    yield world
+    await dispatch.close()
+    await signals.close()
+    await coordinator.close()
+    await owner.close()
