@@ -18,7 +18,7 @@ WIDTH: Final = 24
 
 
 def progress(fan: model.FanState) -> str:
-    """`512/1,000, 20 running, 3 failed`; of a single child nothing but what went wrong."""
+    """`512/1,000, 20 running, 3 failed`."""
     ended = fan.succeeded + fan.failed + fan.cancelled
     parts = [f"{ended:,}/{fan.expected:,}"]
     counts = ((fan.open, "running"), (fan.failed, "failed"), (fan.cancelled, "cancelled"))
