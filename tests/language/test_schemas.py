@@ -99,10 +99,11 @@ def test_ce_05_what_a_schema_may_do_depends_on_how_much_it_is_given() -> None:
         {"properties": {f"p{n}": {"type": "string", "pattern": "^a+$", "enum": ["a", "b"]} for n in range(1_000)}},
         {"oneOf": [{"properties": {"kind": {"const": n}}, "required": ["kind"]} for n in range(20)]},
         {"allOf": [{"properties": {"a": True}}], "unevaluatedProperties": {"type": ["array", "object", "string"]}},
+        {"properties": {"code": {"enum": [f"c{n}" for n in range(2_000)]}}},
     ],
-    ids=["itself", "tree", "anchor", "wide", "kinds", "unevaluated"],
+    ids=["itself", "tree", "anchor", "wide", "kinds", "unevaluated", "codes"],
 )
 def test_honest_schemas_take_a_payload_of_any_size(schema: dict[str, object]) -> None:
     """Recursion, many properties and alternatives are what schemas are for: the largest payload is judged."""
-    value = {"kind": 1, "p1": "a", "rest": [0] * 300_000}
+    value = {"kind": 1, "p1": "a", "code": "c7", "rest": [0] * 300_000}
     assert "size" not in [fault.keyword for fault in Schema(schema).faults(value)]

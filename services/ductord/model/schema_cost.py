@@ -23,6 +23,8 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNEVALUATED: Final = 4
 """`unevaluated…` judges what stands beside it anew, to see what it has covered."""
 _BACKTRACKING: Final = re.compile(r"\(\?[=!<>]|\\[1-9k]")
+_COMPARED: Final = 32
+"""Values of an `enum` that are compared in the time of one judgement."""
 _PATTERN: Final = 2_000
 """What a pattern costs that is tried by going back and forth."""
 _ANY: Final = "*"
@@ -99,7 +101,7 @@ class _Bound:
     def _own(self, schema: Mapping[str, Any]) -> tuple[int, Below]:
         here, below = 1, Counter[str | int]()
         if isinstance(schema.get("enum"), list):
-            here += len(schema["enum"])
+            here += len(schema["enum"]) // _COMPARED
         here += _price(schema.get("pattern"))
         for name, part in _members(schema.get("properties")):
             below["." + name] += self.at(part)
