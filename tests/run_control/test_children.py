@@ -1,8 +1,10 @@
 """Runs with children, as they are operated: what a snapshot shows of fan-outs, the attempts of one child, and which children a reset meets (F1, F5, C5)."""
 
 import pytest
+from msgspec import structs
 
 from ductor.workflow.v1 import run_pb2
+from ductord.engine.limits import LIMITS
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.parents import begun, child_of, over
 from tests.run_control.operator import Operator
@@ -21,6 +23,25 @@ async def test_a_snapshot_shows_where_a_fan_out_stands(operator: Operator, books
     assert fan.mode == run_pb2.FAN_MODE_INLINE
     assert (fan.expected, fan.begun, fan.open, fan.succeeded, fan.failed) == (5, 4, 2, 2, 0)
     assert [a.item_index for a in snapshot.open_attempts] == [2, 3]
+
+
+async def test_pl_06_a_thousand_outputs_of_10_kb(operator: Operator, books: Books, ticker: Ticker) -> None:
+    """PL-06, F2, L7: together they are more than may be gathered. The gather fails with the size and is not tried again; the children
+    have what they came to, and the run is read as any other."""
+    ticker.limits = structs.replace(LIMITS, max_inline_children=1_000)
+    gather = 'step g type=gather gather={"scatter_ref": "s"}'
+    run_id = await begun(books, ticker, over("inline"), gather, "s -success-> g", width=1_000)
+    output = f'"{"x" * 9_998}"'
+    while await books.status(run_id) == "running":
+        await books.report(run_id, output=output)
+        await ticker.drain()
+    snapshot = (await operator.call("GetRunSnapshot", run_id=run_id)).data
+    scatter, gathered = snapshot.nodes
+    assert (scatter.status, scatter.fan.succeeded) == (run_pb2.NODE_STATUS_SUCCEEDED, 1_000)
+    assert (gathered.status, gathered.error.code) == (run_pb2.NODE_STATUS_FAILED, "payload_too_large")
+    assert "10,000,000 bytes" in gathered.error.message
+    assert snapshot.summary.error_code == "payload_too_large"
+    assert await books.owner.fetchval("select count(*) from eec_workflow_step_attempt where step_ref = 'g'") == 0
 
 
 async def test_attempts_of_one_child(operator: Operator, books: Books, ticker: Ticker) -> None:
