@@ -2,6 +2,9 @@
 
 `decide` works on the same `Working` copy and changes it only by applying the events that it emits, so what it believes and what the history
 says cannot drift apart. Never looks at a clock, an output or an expression.
+
+It is long because every event has its place in one `match`. What is folded without the rest of the run is folded elsewhere: `node_fold` has what happens to
+one node, `fanned` its children, `ledger` the compensation.
 """
 
 from collections.abc import Iterable

@@ -79,8 +79,7 @@ class ScatterSpec(Value, frozen=True, kw_only=True):
     """Ruling F1. Inline: `action`, whose args may read ITEM and INDEX; else `workflow` and `input`, which may too (None: `{item, index}`).
 
     `max_inline_children` None: the engine's own setting. `max_concurrency` 0: no limit. `tolerated`, `tolerated_percent`: how many children may fail (both
-    None:
-    all). `raises`: its gather says `raise`, so none may."""
+    None: all). `raises`: its gather says `raise`, so none may."""
 
     items: Expression
     mode: ScatterMode = ScatterMode.INLINE
