@@ -1,4 +1,4 @@
-"""Folding the events of a node that is at work or waits into it: its attempts, its waits, what was asked of it (rulings A1, A4, A6, G4, G7). Part of `engine.evolve`.
+"""Folding the events of a node that is at work or waits: its attempts, its waits, what was asked of it (rulings A1, A4, A6, G4, G7). Part of `engine.evolve`.
 
 A node alone: what ends it, resets it or resolves its edges also changes the run, and is folded there.
 """

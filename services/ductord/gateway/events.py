@@ -61,10 +61,8 @@ class Events:
         headers = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-store"),
-            (
-                b"x-accel-buffering",
-                b"no",
-            ),  # a proxy that collects an answer before it passes it on would pass on nothing
+            # A proxy that collects an answer before it passes it on would pass on nothing.
+            (b"x-accel-buffering", b"no"),
             (b"x-content-type-options", b"nosniff"),
             (b"x-request-id", self._exchange.request_id.encode()),
         ]
@@ -94,10 +92,8 @@ def go_on(request: Message, exchange: Exchange) -> None:
     if match is None:
         raise field_invalid(HEADER.decode(), "is not the id of an event of this stream")
     asked: Any = request
-    asked.run_id, asked.after_seq = (
-        match[1].decode(),
-        int(match[2]),
-    )  # the run may be a successor of the one in the path
+    # The run may be a successor of the one in the path.
+    asked.run_id, asked.after_seq = match[1].decode(), int(match[2])
 
 
 def _id(message: Any) -> bytes:
