@@ -22,8 +22,7 @@ Fact = AttemptReport | TimerDue | Signal | Receipt | ChildFact
 
 def facts(tick: Tick, judge: Callable[[Tick, AttemptReport], None], timer: Callable[[Tick, TimerDue], bool]) -> bool:
     """Apply everything that has happened, in order of time; of one instant reports and the ends of children first, then signals and events, then timers.
-    True if the run's own
-    time is over. Signals for steps that do not wait yet are left for `deliver`."""
+    True if the run's own time is over. Signals for steps that do not wait yet are left for `deliver`."""
     inbox = tick.inbox
     due = (timer for timer in inbox.timers if timer.due_time <= tick.now)
     return _apply(tick, [*inbox.reports, *inbox.children, *inbox.signals, *inbox.receipts, *due], timer, judge)

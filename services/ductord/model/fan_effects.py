@@ -55,8 +55,8 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
 
 class StartChildren(_Effect, frozen=True, kw_only=True):
     """Give birth to runs as children of this node, once, since their ids are derived (F5). They inherit subject, labels, root, journey, actor and trace, and
-    are one
-    deeper. `attempt`: of the node. `checkpoint`: what of them is waited for; empty: their end. `sync`: the parent waits. `family_slug`…: what they run."""
+    are one deeper. `attempt`: of the node. `checkpoint`: what of them is waited for; empty: their end. `sync`: the parent waits. `family_slug`…: what they
+    run."""
 
     step_ref: str
     attempt: int

@@ -24,9 +24,8 @@ class FanExpanded(Tagged, frozen=True, kw_only=True):
 
 
 class FanResumed(Tagged, frozen=True, kw_only=True):
-    """A redrive takes the node up where it was: those of `again`, ranges (first, count), begin anew, and whatever had not begun (F4). Those in none of both
-    have
-    succeeded."""
+    """A redrive takes the node up where it was: those of `again`, ranges (first, count), begin anew, and whatever had not begun (F4). Those in neither
+    have succeeded."""
 
     step_ref: str
     attempt: int

@@ -41,8 +41,8 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChildFact(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a child run (ruling F5): its end by `status`, with the fault of a failed one, or the checkpoint that was waited for. `run_id`: the
-    child as
-    it is now, which may be a successor of the one that was started. `attempt`: of the node, whose child it is. Shown until it is taken (`TakeChildren`)."""
+    child as it is now, which may be a successor of the one that was started. `attempt`: of the node, whose child it is. Shown until it is taken
+    (`TakeChildren`)."""
 
     step_ref: str
     attempt: int

@@ -88,9 +88,8 @@ def _acted(tick: Tick, success: LateSuccess) -> None:
     if index is None:
         return
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
-    last = (
-        node.logical if success.item_index < 0 else node.top
-    )  # of a child, logical attempts are numbered by their first attempt
+    # Of a child, logical attempts are numbered by their first attempt.
+    last = node.logical if success.item_index < 0 else node.top
     for logical in range(last, 0, -1):
         key = idempotency_key(tick.run_id, step.ref, success.item_index, logical, success.kind)
         if key == success.idempotency_key:
