@@ -71,7 +71,7 @@ def fill(tick: Tick, index: int) -> None:
     if inputs is None or kindred is None:
         return
     many = bearing_of(tick.manifest.steps[index]).many
-    while (most := beginning.room(tick, index)) and beginning.may_begin(tick, index) and not counting.over(tick, index):
+    while (most := beginning.room(tick, index)) and beginning.may_begin(tick, index) and not _seen_enough(tick, index):
         first, count = next(beginning.ranges(fan_of(tick, index), most))
         items = expanding.items(tick, index, first, count) if many else [None]
         if items is None:
@@ -140,6 +140,10 @@ def control(tick: Tick, index: int, why: str) -> None:
 def detach(tick: Tick, index: int) -> None:
     """The open children of the node are let go (F5)."""
     tick.do(DetachChildren(step_ref=tick.manifest.steps[index].ref))
+
+
+def _seen_enough(tick: Tick, index: int) -> bool:
+    return counting.over(tick, index) or counting.too_many(tick, index) is not None
 
 
 def _staggered(tick: Tick, index: int) -> bool:
