@@ -17,8 +17,8 @@ from ductord.model.fanout import DataflowSpec, Operation
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest, Step
 from ductord.model.needs import APART
-from ductord.model.run import RunStart
 from ductord.model.specs import Expression, Template
+from tests.support.starts import start_of
 from tests.support.world import START
 
 FEW, MANY = 1_000, 10_000
@@ -84,16 +84,7 @@ def _manifest(operation: Operation, source: str, initial: Any) -> Manifest:
 
 def _inbox(count: int) -> Inbox:
     orders = [{"sku": f"s{n % 1_000}", "price": n, "count": 3, "tags": ["a", "b"]} for n in range(count)]
-    start = RunStart(
-        tenant_id="t",
-        run_id="r",
-        definition_id="d",
-        version_id="v",
-        version=1,
-        family_slug="f",
-        create_time=START,
-        payload={"orders": orders, "prices": {f"s{n}": n for n in range(1_000)}},
-    )
+    start = start_of(payload={"orders": orders, "prices": {f"s{n}": n for n in range(1_000)}})
     return Inbox(start=start, given={APART: True})
 
 

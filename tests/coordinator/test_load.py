@@ -7,11 +7,11 @@ from msgspec import structs
 
 from ductord.coordinator.cache import LARGE_BYTES, Cache, Known
 from ductord.model.enums import SignalVerb, Verb
-from ductord.model.run import RunStart
 from ductord.model.specs import ActionSpec, Expression, Template
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.waiters import Publisher, say, waiting
 from tests.support.books import Books, chain
+from tests.support.starts import start_of
 
 
 async def test_a_large_output_is_loaded_where_it_is_read(books: Books, ticker: Ticker) -> None:
@@ -58,15 +58,7 @@ def test_the_cache_is_bounded_by_weight() -> None:
     """A few runs with many outputs push out those that were not used for longest, whatever their number."""
     cache = Cache()
     for n in range(100):
-        start = RunStart(
-            tenant_id="t",
-            run_id=f"r{n}",
-            definition_id="d",
-            version_id="v",
-            version=1,
-            family_slug="x",
-            create_time=datetime(2030, 1, 1, tzinfo=UTC),
-        )
+        start = start_of(run_id=f"r{n}", family_slug="x", create_time=datetime(2030, 1, 1, tzinfo=UTC))
         known = Known(start=start, run=None)
         for ref in range(20):
             known.remember_output(f"s{ref}", 1, None, LARGE_BYTES)

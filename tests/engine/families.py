@@ -31,12 +31,13 @@ from ductord.model.events import NodeReset, RunEnded, RunRedriven
 from ductord.model.fault import Fault
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import Run, RunStart
+from ductord.model.run import Run
 from tests.engine import fans
 from tests.engine.graphs import Fate
 from tests.support.births import bear
 from tests.support.needs import given
 from tests.support.rows import Rows
+from tests.support.starts import start_of
 from tests.support.tasks import Attempt
 from tests.support.world import RUN_ID, START, Transition
 
@@ -48,15 +49,7 @@ class Family:
         self.manifest = manifest
         self.now = START
         self._controls = 0
-        start = RunStart(
-            tenant_id="t",
-            run_id=RUN_ID,
-            definition_id="d",
-            version_id="v",
-            version=1,
-            family_slug="law",
-            create_time=START,
-        )
+        start = start_of(run_id=RUN_ID, family_slug="law")
         self.first = Rows(manifest, programs_for(manifest), start)
 
     @property

@@ -38,9 +38,10 @@ from ductord.model.fault import Fault
 from ductord.model.ids import idempotency_key
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import Run, RunStart
+from ductord.model.run import Run
 from tests.engine.sagas import Outside, Word
 from tests.support.rows import Rows
+from tests.support.starts import start_of
 from tests.support.tasks import Attempt
 from tests.support.world import START, Transition
 
@@ -58,15 +59,7 @@ class Life:
     """A run under way and the world outside, checked after every tick."""
 
     def __init__(self, manifest: Manifest) -> None:
-        start = RunStart(
-            tenant_id="t",
-            run_id="r",
-            definition_id="d",
-            version_id="v",
-            version=1,
-            family_slug="law",
-            create_time=START,
-        )
+        start = start_of(family_slug="law")
         self.rows = Rows(manifest, programs_for(manifest), start)
         self.manifest = manifest
         self.outside = Outside()

@@ -34,6 +34,7 @@ from ductord.model.inbox import AttemptReport, ChildFact, Inbox
 from ductord.model.manifest import Manifest
 from ductord.model.needs import GatheredNeed, KinNeed, Need, PageNeed, WorkflowNeed
 from ductord.model.run import Run, RunStart
+from tests.support.starts import start_of
 from tests.support.story import parse_definition
 from tests.support.world import RUN_ID, START
 
@@ -51,16 +52,7 @@ def _manifest(*lines: str) -> Manifest:
 
 
 def _start(**more: Any) -> RunStart:
-    return RunStart(
-        tenant_id="t",
-        run_id=RUN_ID,
-        definition_id="d",
-        version_id="v",
-        version=1,
-        family_slug="parent",
-        create_time=START,
-        **more,
-    )
+    return start_of(run_id=RUN_ID, family_slug="parent", **more)
 
 
 def _asked(

@@ -22,6 +22,7 @@ from ductord.model.fault import OutputRef
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import Manifest
 from ductord.model.run import Registered, Run, RunStart
+from tests.support.starts import start_of
 from tests.support.world import START
 
 _UNDO = {"on_failure": [{"action": "core:echo"}]}
@@ -39,19 +40,6 @@ def _manifest(*steps: dict[str, Any], edges: tuple[tuple[str, str], ...] = (), *
     return manifest
 
 
-def _start(**fields: Any) -> RunStart:
-    return RunStart(
-        tenant_id="t",
-        run_id="r",
-        definition_id="d",
-        version_id="v",
-        version=1,
-        family_slug="f",
-        create_time=START,
-        **fields,
-    )
-
-
 def _control(verb: Verb, step_ref: str = "", **body: Any) -> Control:
     return Control(request_id=verb, verb=verb, create_time=START, step_ref=step_ref, body=ControlBody(**body))
 
@@ -59,7 +47,7 @@ def _control(verb: Verb, step_ref: str = "", **body: Any) -> Control:
 def _decided(
     manifest: Manifest, run: Run | None, *, start: RunStart | None = None, limits: Limits | None = None, **inbox: Any
 ) -> Decision:
-    given = Inbox(start=start or _start(), **inbox)
+    given = Inbox(start=start or start_of(), **inbox)
     decision = decide(manifest, programs_for(manifest), run, given, START + timedelta(seconds=1), limits or Limits())
     assert isinstance(decision, Decision)
     return decision
@@ -161,7 +149,7 @@ def test_c7_a_success_that_meets_the_end_of_its_time_is_registered() -> None:
         output=output,
     )
     later = START + timedelta(seconds=2)
-    inbox = Inbox(start=_start(), timers=(timer,), reports=(report,), outputs={"a": {}}, started=frozenset({"a"}))
+    inbox = Inbox(start=start_of(), timers=(timer,), reports=(report,), outputs={"a": {}}, started=frozenset({"a"}))
     decision = decide(manifest, programs_for(manifest), run, inbox, later)
     assert isinstance(decision, Decision)
     assert _ended(decision)["a"].outcome is Outcome.TIMED_OUT
@@ -179,7 +167,7 @@ def test_c6_a_successor_gets_the_overlaid_context_and_the_inverses() -> None:
         step_ref="a", attempt=1, outcome=Outcome.SUCCEEDED, report_time=START, start_time=START, output=output
     )
     control = _control(Verb.CONTINUE_AS_NEW, seed={"n": 2, "m": {"x": 1}})
-    start = _start(context={"n": 1, "k": 0})
+    start = start_of(context={"n": 1, "k": 0})
     decision = _decided(
         manifest, _after(manifest), start=start, reports=(report,), outputs={"a": {}}, controls=(control,)
     )
@@ -206,7 +194,7 @@ def test_l7_a_run_context_that_would_grow_too_large_is_refused() -> None:
     decision = _decided(
         manifest,
         _after(manifest),
-        start=_start(context={"m": "y" * 100}),
+        start=start_of(context={"m": "y" * 100}),
         limits=Limits(aggregate_max_bytes=150),
         controls=(control,),
     )

@@ -22,6 +22,7 @@ from ductord.model.needs import APART
 from ductord.model.run import RunStart
 from ductord.model.specs import ActionSpec, Expression, Template
 from tests.language.documents import law
+from tests.support.starts import start_of
 from tests.support.world import START
 
 _ITEMS = Expression(source="TRIGGER.payload.items", names=("TRIGGER",))
@@ -44,16 +45,7 @@ def _decided(
 
 
 def _start(items: Any) -> RunStart:
-    return RunStart(
-        tenant_id="t",
-        run_id="r",
-        definition_id="d",
-        version_id="v",
-        version=1,
-        family_slug="f",
-        create_time=START,
-        payload={"items": items},
-    )
+    return start_of(payload={"items": items})
 
 
 def _output(*args: Any, **more: Any) -> Any:

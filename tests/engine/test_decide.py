@@ -20,13 +20,12 @@ from ductord.model.enums import AttemptStatus, EdgeType, Outcome, StepType, Time
 from ductord.model.fault import OutputRef
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import Edge, Manifest, Step
-from ductord.model.run import Run, RunStart
+from ductord.model.run import Run
 from ductord.model.specs import ActionSpec, Expression, Template
+from tests.support.starts import start_of
 from tests.support.world import START
 
-_START = RunStart(
-    tenant_id="t", run_id="r", definition_id="d", version_id="v", version=1, family_slug="f", create_time=START
-)
+_START = start_of()
 
 
 def _manifest(steps: int, edges: list[tuple[int, int]], **of_step: dict[int, Any]) -> Manifest:

@@ -28,8 +28,9 @@ from ductord.model.enums import CompletionPolicy, NodeStatus, SkipReason, TimerK
 from ductord.model.events import NodeEnded, NodeParked
 from ductord.model.inbox import External, Inbox, Receipt, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import Node, Run, RunStart
+from ductord.model.run import Node, Run
 from tests.support.rows import Rows
+from tests.support.starts import start_of
 from tests.support.world import START
 
 _FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))
@@ -118,15 +119,7 @@ class _Life:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
-        start = RunStart(
-            tenant_id="t",
-            run_id="r",
-            definition_id="d",
-            version_id="v",
-            version=1,
-            family_slug="law",
-            create_time=START,
-        )
+        start = start_of(family_slug="law")
         self.rows = Rows(manifest, programs_for(manifest), start)
         self.now = START
         self.tick()

@@ -28,8 +28,9 @@ from ductord.model.ids import idempotency_key
 from ductord.model.inbox import AttemptReport, Inbox
 from ductord.model.manifest import Edge, Manifest, Step
 from ductord.model.needs import GatheredNeed, PageNeed
-from ductord.model.run import Run, RunStart
+from ductord.model.run import Run
 from ductord.model.specs import ActionSpec, Expression, RetryPolicy, Template
+from tests.support.starts import start_of
 from tests.support.world import START
 
 _ARGS = Template(tree={"x": "${{ ITEM }}"}, static=False, names=("ITEM",))
@@ -60,16 +61,7 @@ class _Shell:
 
     def __init__(self, manifest: Manifest, items: list[Any]) -> None:
         self.manifest = manifest
-        self.start = RunStart(
-            tenant_id="t",
-            run_id="r",
-            definition_id="d",
-            version_id="v",
-            version=1,
-            family_slug="f",
-            create_time=START,
-            payload={"xs": items},
-        )
+        self.start = start_of(payload={"xs": items})
         self.run: Run | None = None
         self.pages: dict[PageNeed, Any] = {}
         self.gathered = Gathered(size=0)

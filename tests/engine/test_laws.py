@@ -32,9 +32,10 @@ from ductord.model.enums import (
 from ductord.model.fault import Fault
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
 from ductord.model.manifest import Manifest
-from ductord.model.run import Run, RunStart
+from ductord.model.run import Run
 from tests.engine.graphs import Fate, fates, manifests, reported
 from tests.support.rows import Rows
+from tests.support.starts import start_of
 from tests.support.tasks import Attempt
 from tests.support.world import START
 
@@ -53,9 +54,7 @@ def _search(examples: int) -> settings:
 
 
 def _rows(manifest: Manifest) -> Rows:
-    start = RunStart(
-        tenant_id="t", run_id="r", definition_id="d", version_id="v", version=1, family_slug="law", create_time=START
-    )
+    start = start_of(family_slug="law")
     return Rows(manifest, programs_for(manifest), start)
 
 

@@ -19,8 +19,9 @@ from ductord.model.decision import Decision, Missing
 from ductord.model.effects import ClearTimers, MoveSignals, RecordAudit, RecordOutput, SettleSignal
 from ductord.model.enums import NodeStatus, Outcome, SignalStatus, SignalVerb, TimerKind, Verb
 from ductord.model.inbox import Inbox, Signal, TimerDue
-from ductord.model.run import Run, RunStart
+from ductord.model.run import Run
 from tests.support.rows import Rows
+from tests.support.starts import start_of
 from tests.support.story import parse_definition
 from tests.support.world import RUN_ID, START
 
@@ -31,9 +32,7 @@ CASE = ('step case type=human_loop human_loop={"case_type": "fraud"}',)
 def _rows(*lines: str) -> Rows:
     compiled = compile_definition(parse_definition(lines, "signals"))
     assert compiled.manifest is not None, compiled.errors
-    start = RunStart(
-        tenant_id="t", run_id=RUN_ID, definition_id="d", version_id="v", version=1, family_slug="signals", create_time=START
-    )  # fmt: skip
+    start = start_of(run_id=RUN_ID, family_slug="signals")
     rows = Rows(compiled.manifest, programs_for(compiled.manifest), start)
     rows.tick(START)
     return rows

@@ -20,13 +20,13 @@ from ductord.engine.replay import replay
 from ductord.model.enums import CompensationStatus, Outcome, RunStatus, Verb
 from ductord.model.events import NodeEnded, NodeParked
 from ductord.model.manifest import Manifest
-from ductord.model.run import RunStart
 from ductord.model.specs import Timeouts
 from tests.engine.families import Family
 from tests.engine.graphs import Fate
 from tests.engine.waits import answer, speak, waits
 from tests.support.recording import recording_of
 from tests.support.rows import Rows
+from tests.support.starts import start_of
 from tests.support.world import START
 
 _FACTOR = int(os.environ.get("DUCTOR_LAWS", "1"))
@@ -168,9 +168,7 @@ def test_tc_01_02_04_05_a_wait_for_a_cron_tick(cron: str, zone: str, begin: str,
     wait = {"cron": cron, "timezone": zone}
     compiled = compile_definition({"family_slug": "f", "steps": [{"ref": "w", "type": "wait", "wait": wait}]})
     assert compiled.manifest is not None
-    start = RunStart(
-        tenant_id="t", run_id="r", definition_id="d", version_id="v", version=1, family_slug="f", create_time=at
-    )
+    start = start_of(create_time=at)
     rows = Rows(compiled.manifest, programs_for(compiled.manifest), start)
     rows.tick(at)
     assert rows.run is not None
@@ -190,9 +188,7 @@ def test_a_wait_is_never_early_and_over_once(milliseconds: int, ticks: list[int]
     wait = {"duration": f"{milliseconds}ms"}
     compiled = compile_definition({"family_slug": "f", "steps": [{"ref": "w", "type": "wait", "wait": wait}]})
     assert compiled.manifest is not None
-    start = RunStart(
-        tenant_id="t", run_id="r", definition_id="d", version_id="v", version=1, family_slug="f", create_time=START
-    )
+    start = start_of()
     rows = Rows(compiled.manifest, programs_for(compiled.manifest), start)
     ends = 0
     for at in (0, *sorted(ticks)):

@@ -15,10 +15,10 @@ from ductord.model.effects import QueueTask
 from ductord.model.enums import FailPolicy
 from ductord.model.inbox import Inbox
 from ductord.model.manifest import Manifest
-from ductord.model.run import RunStart
 from ductord.model.specs import ActionSpec, Expression, Template
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books, chain
+from tests.support.starts import start_of
 from tests.support.world import START
 
 GREEDY = Expression(source="TRIGGER.payload.x.all(a, TRIGGER.payload.x == TRIGGER.payload.y)", names=("TRIGGER",))
@@ -33,16 +33,7 @@ def wide(count: int, **settings: Any) -> Manifest:
 
 
 def first_tick(manifest: Manifest, payload: Any, limits: Limits | None = None) -> Decision:
-    start = RunStart(
-        tenant_id="t",
-        run_id="r",
-        definition_id="d",
-        version_id="v",
-        version=1,
-        family_slug="f",
-        create_time=START,
-        payload=payload,
-    )
+    start = start_of(payload=payload)
     decision = decide(manifest, programs_for(manifest), None, Inbox(start=start), START, limits or Limits())
     assert isinstance(decision, Decision)
     return decision
