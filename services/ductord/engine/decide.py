@@ -187,7 +187,7 @@ def _timer(tick: Tick, timer: TimerDue) -> bool:
 def _total_timeout(tick: Tick, timer: TimerDue) -> None:
     """The step's time across attempts is over (A3): it fails, whether an attempt is at work, held back or just about to be made."""
     index = tick.graph.index.get(timer.step_ref)
-    if index is None or tick.work.nodes[index].status not in stopping.BEGUN:
+    if index is None or not tick.work.nodes[index].status.begun:
         return
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
     total = policy.total_timeout_ms(step, node)

@@ -29,7 +29,6 @@ from ductord.model.manifest import Manifest, Step
 from ductord.model.run import Node, Registered, Run
 
 _NOBODY: Mapping[str, tuple[Kin, ...]] = {}
-_AT_WORK = (NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +85,7 @@ def targets(
             changed = range(len(work.nodes)) if whole else [index[ref] for ref in _about(event)]
             for i in changed:
                 status = work.nodes[i].status
-                (at_work.add if status in _AT_WORK else at_work.discard)(i)
+                (at_work.add if status.begun else at_work.discard)(i)
                 (failed.add if status is NodeStatus.FAILED else failed.discard)(i)
                 (amid.add if _amid(manifest.steps[i], work.nodes[i]) else amid.discard)(i)
             if isinstance(event, NodeEnded):

@@ -26,7 +26,6 @@ from ductord.model.manifest import Manifest, Step
 from ductord.model.run import Inverse, Registered, Saga
 from ductord.model.specs import InverseSpec
 
-_RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 _Source = tuple[str, int, int, str]
 Logical = tuple[str, int, int]
 """A logical attempt: step ref, item index, number."""
@@ -83,7 +82,7 @@ def ledgered(saga: Saga, event: LedgerEvent) -> Saga:
                     inverse,
                     failures=inverse.failures + event.spent,
                     losses=inverse.losses + (event.outcome is Outcome.LOST),
-                    returned=inverse.returned + (event.outcome in _RETURNED),
+                    returned=inverse.returned + event.outcome.returned,
                     unknown=unsaid(event.outcome, event.fault),
                     due_time=None,
                     fault=event.fault or inverse.fault,

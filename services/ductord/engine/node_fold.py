@@ -26,8 +26,6 @@ from ductord.model.events import (
 )
 from ductord.model.run import Node
 
-_RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
-
 NodeEvent = (
     AttemptCreated
     | AttemptEnded
@@ -89,7 +87,7 @@ def _attempt_ended(node: Node, event: AttemptEnded) -> Node:
         node,
         failures=node.failures + event.spent,
         losses=node.losses + (event.outcome is Outcome.LOST),
-        returned=node.returned + (event.outcome in _RETURNED),
+        returned=node.returned + event.outcome.returned,
         due_time=None,
         fault=event.fault or node.fault,
         unknown=_unknown(node, event),

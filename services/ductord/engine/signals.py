@@ -230,7 +230,7 @@ def _child(tick: Tick, fact: ChildFact) -> None:
     if index is None or not tick.open:
         return
     node = tick.work.nodes[index]
-    begun = node.status in (NodeStatus.RUNNING, NodeStatus.WAITING) and node.attempt == fact.attempt
+    begun = node.status.begun and node.attempt == fact.attempt
     if begun and (hook := kind_of(tick, index).on_child) is not None:
         hook(tick, index, fact)
         rounds.look(tick, index)

@@ -15,8 +15,6 @@ from ductord.model.events import RaceLost, RunStopping
 from ductord.model.fault import Fault
 from ductord.model.run import Stop
 
-BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
-
 
 def on_failure(tick: Tick) -> None:
     """Steps of on_error `fail` failed in this tick: stop the run, but for the paths behind their taken `done` edges (G4, G5)."""
@@ -55,7 +53,7 @@ def at_once(tick: Tick, stop: Stop) -> None:
         if node.status is NodeStatus.PENDING:
             tick.ready.pop(index, None)
             exits.skip(tick, index, SkipReason.RUN_ENDED)
-        elif node.status in BEGUN:
+        elif node.status.begun:
             kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
             exits.cancel(tick, index, node.fault)
 
@@ -66,7 +64,7 @@ def on_grace_over(tick: Tick) -> None:
     if stop is None or stop.deadline is None or stop.deadline > tick.now:
         return
     for index, node in enumerate(tick.work.nodes):
-        if node.status in BEGUN and node.cancelling:
+        if node.status.begun and node.cancelling:
             kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
             end_dropped(tick, index)
 
@@ -81,11 +79,11 @@ def call_off(tick: Tick, race: int) -> None:
             if ref not in preserved or node.preserved:
                 tick.ready.pop(index, None)
                 exits.lose(tick, index)
-        elif node.status in BEGUN and node.cancelling and node.fan is not None and node.fan.fault is not None:
+        elif node.status.begun and node.cancelling and node.fan is not None and node.fan.fault is not None:
             # Its children are being called off already, and are no failure of the run any more.
             if not node.lost:
                 tick.emit(RaceLost(step_ref=ref))
-        elif node.status in BEGUN and not node.cancelling:
+        elif node.status.begun and not node.cancelling:
             tick.emit(RaceLost(step_ref=ref))
             if _may_report(tick, index):
                 kind_of(tick, index).ask(tick, index)
@@ -100,7 +98,7 @@ def on_node_grace(tick: Tick, step_ref: str) -> None:
     """A loser that was asked to stop has not reported: it is revoked and cancelled. Likewise what is left of children enough of which have failed (F2)."""
     index = tick.graph.index.get(step_ref)
     node = tick.work.nodes[index] if index is not None else None
-    if index is None or node is None or node.status not in BEGUN:
+    if index is None or node is None or not node.status.begun:
         return
     if node.lost or (node.fan is not None and node.fan.fault is not None):
         kind_of(tick, index).drop(tick, index, Outcome.REVOKED)
@@ -133,7 +131,7 @@ def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool, grace_ms: int |
     """Stop: skip what has not begun, except `kept`; cancel what nobody works on; with `ask`, ask what is at work to stop within the grace."""
     nodes = tick.work.nodes
     asked = (
-        [i for i, n in enumerate(nodes) if n.status in BEGUN and not n.cancelling and _gets_grace(tick, i, stop)]
+        [i for i, n in enumerate(nodes) if n.status.begun and not n.cancelling and _gets_grace(tick, i, stop)]
         if ask
         else []
     )
@@ -145,7 +143,7 @@ def _empty(tick: Tick, stop: Stop, kept: set[int], *, ask: bool, grace_ms: int |
         if node.status is NodeStatus.PENDING and index not in kept:
             tick.ready.pop(index, None)
             exits.skip(tick, index, SkipReason.RUN_ENDED)
-        elif node.status in BEGUN:
+        elif node.status.begun:
             again = tick.ready.get(index)
             if isinstance(again, Again):
                 # Its attempt ended in this very tick. What came to nothing may still finish where work in flight may (drain).

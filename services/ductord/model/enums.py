@@ -75,6 +75,11 @@ class NodeStatus(StrEnum):
         """True when the node has ended; its outgoing edges are then taken or dead."""
         return self not in (NodeStatus.PENDING, NodeStatus.RUNNING, NodeStatus.WAITING)
 
+    @property
+    def begun(self) -> bool:
+        """True when the node has begun and not ended."""
+        return self in (NodeStatus.RUNNING, NodeStatus.WAITING)
+
 
 class SkipReason(StrEnum):
     """Why a node is `skipped` (ruling G1)."""
@@ -120,6 +125,11 @@ class Outcome(StrEnum):
     HEARTBEAT_TIMED_OUT = "heartbeat_timed_out"
     QUEUE_TIMED_OUT = "queue_timed_out"
     REVOKED = "revoked"
+
+    @property
+    def returned(self) -> bool:
+        """True when the task came back and is made again at no cost (ruling A4)."""
+        return self in (Outcome.RELEASED, Outcome.REVOKED)
 
 
 class TaskKind(StrEnum):

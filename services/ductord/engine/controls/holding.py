@@ -7,7 +7,6 @@ leave nothing to do, in whatever order they came.
 import msgspec
 
 from ductord.engine.steps import kind_of
-from ductord.engine.stopping import BEGUN
 from ductord.engine.tick import Tick
 from ductord.model.effects import HoldTasks, ReleaseTasks
 
@@ -35,9 +34,9 @@ def carry_out(tick: Tick, before: Held) -> None:
         return
     refs, nodes = tick.manifest.steps, tick.work.nodes
     if before.run:
-        tick.do(ReleaseTasks(still_held=tuple(refs[i].ref for i in sorted(after.nodes) if nodes[i].status in BEGUN)))
+        tick.do(ReleaseTasks(still_held=tuple(refs[i].ref for i in sorted(after.nodes) if nodes[i].status.begun)))
         return
     for index in sorted(after.nodes ^ before.nodes):
-        if nodes[index].status in BEGUN:
+        if nodes[index].status.begun:
             kind = kind_of(tick, index)
             (kind.hold if index in after.nodes else kind.release)(tick, index)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from ductord.engine import policy, races
 from ductord.engine.controls.settling import settle
 from ductord.engine.steps import kind_of
-from ductord.engine.stopping import BEGUN
 from ductord.engine.tick import Tick
 from ductord.model.control import Control
 from ductord.model.effects import ClearCheckpoint
@@ -46,7 +45,7 @@ def apply_reset_node(tick: Tick, control: Control) -> None:
     undecided += sorted(races.in_again(tick.manifest, tick.work.view(), {index, *undecided}) - {index, *undecided})
     checkpoints = tuple(tick.work.checkpoints)
     for renewed in (index, *undecided):
-        if nodes[renewed].status in BEGUN:
+        if nodes[renewed].status.begun:
             kind_of(tick, renewed).reset(tick, renewed)
         tick.emit(NodeReset(step_ref=tick.manifest.steps[renewed].ref, request_id=control.request_id))
     for number, before in enumerate(checkpoints):
@@ -73,7 +72,7 @@ def apply_update_node_timeout(tick: Tick, control: Control) -> None:
     own, before = policy.own_timeouts(step), policy.timeouts_of(step, node)
     after = own if control.body.restore else _overlaid(before, control.body.timeouts, control.body.fields)
     _change(tick, control, retry=node.retry, timeouts=None if after == own else after)
-    if tick.work.nodes[index].status in BEGUN:
+    if tick.work.nodes[index].status.begun:
         kind_of(tick, index).retime(tick, index, before)
 
 

@@ -10,18 +10,15 @@ from datetime import datetime, timedelta
 from ductord.engine.fans.expanding import fan_of
 from ductord.engine.reports import goes_on
 from ductord.engine.tick import Tick
-from ductord.model.enums import NodeStatus
 from ductord.model.fan import Fan
 from ductord.model.manifest import Step
-
-_BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 def may_begin(tick: Tick, index: int) -> bool:
     """Whether further children of a node may begin: not while it or its run is held (C2), is being stopped (C3) or drains (G5). What a stop spares, the cleanup
     behind a `done` edge, goes on as ever (G4)."""
     node, stop = tick.work.nodes[index], tick.work.run.stop
-    if node.status not in _BEGUN or node.fan is None or node.fan.begun or node.cancelling or node.paused or tick.paused:
+    if not node.status.begun or node.fan is None or node.fan.begun or node.cancelling or node.paused or tick.paused:
         return False
     return stop is None or (not stop.emptied and goes_on(tick, index))
 

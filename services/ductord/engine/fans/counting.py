@@ -10,15 +10,12 @@ from typing import Any
 from ductord.engine import exits, faults, reports, waiting
 from ductord.engine.fans.expanding import fan_of
 from ductord.engine.tick import Tick
-from ductord.model.enums import NodeStatus
 from ductord.model.errors import PayloadInvalid
 from ductord.model.fan import Fan
 from ductord.model.fanout import OnItemError
 from ductord.model.fault import Fault
 from ductord.model.jsonvalue import storable_text
 from ductord.model.manifest import Step
-
-_BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 def tolerated(step: Step, expected: int) -> int:
@@ -51,7 +48,7 @@ def too_many(tick: Tick, index: int) -> Fault | None:
 def over(tick: Tick, index: int) -> bool:
     """Whether nothing is to come of the node any more: no child is open, and none is left to begin, or none of those that are left shall."""
     node = tick.work.nodes[index]
-    if node.status not in _BEGUN or node.fan is None or node.fan.open:
+    if not node.status.begun or node.fan is None or node.fan.open:
         return False
     if node.fan.begun or node.fan.fault is not None or node.cancelling or too_many(tick, index) is not None:
         return True

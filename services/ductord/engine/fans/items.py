@@ -16,7 +16,7 @@ from ductord.engine.fans.expanding import fan_of
 from ductord.engine.ledger import undoable
 from ductord.engine.tick import Repeat, Tick
 from ductord.model.effects import CloseAttempt
-from ductord.model.enums import AttemptStatus, NodeStatus, Outcome, TaskKind, TimerKind
+from ductord.model.enums import AttemptStatus, Outcome, TaskKind, TimerKind
 from ductord.model.events import AttemptEnded, NodeCancelRequested
 from ductord.model.fan import Item
 from ductord.model.fan_effects import CancelItems, CloseItems, RecordItemFault
@@ -24,9 +24,6 @@ from ductord.model.fan_events import ChildFailed, ChildrenCancelled, ChildrenDro
 from ductord.model.fault import Fault
 from ductord.model.inbox import AttemptReport
 from ductord.model.needs import ItemsNeed
-
-_BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
-_RETURNED = (Outcome.RELEASED, Outcome.REVOKED)
 
 
 def judge(tick: Tick, report: AttemptReport) -> int | None:
@@ -37,7 +34,7 @@ def judge(tick: Tick, report: AttemptReport) -> int | None:
         return None
     node = tick.work.nodes[index]
     behind = report.item or Item(logical=report.attempt)
-    if node.status not in _BEGUN or node.fan is None or not node.fan.open or report.attempt > node.top:
+    if not node.status.begun or node.fan is None or not node.fan.open or report.attempt > node.top:
         tick.do(_as_cancelled(report))
         if report.outcome is Outcome.SUCCEEDED and node.status.terminal and node.fan is not None:
             # Its node was ended in this very tick, by a timer of an earlier instant: the effect is there all the same (C7).
@@ -196,7 +193,7 @@ def _after(behind: Item, report: AttemptReport, fault: Fault | None) -> Item:
         logical=behind.logical,
         failures=behind.failures + (fault is not None),
         losses=behind.losses + (report.outcome is Outcome.LOST),
-        returned=behind.returned + (report.outcome in _RETURNED),
+        returned=behind.returned + report.outcome.returned,
         unknown=unknown,
     )
 

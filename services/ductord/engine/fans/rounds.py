@@ -8,12 +8,10 @@ from ductord.engine.fans import beginning, counting, expanding, inputs, items
 from ductord.engine.steps import kind_of
 from ductord.engine.tick import Tick
 from ductord.model.effects import SetTimer
-from ductord.model.enums import NodeStatus, TimerKind
+from ductord.model.enums import TimerKind
 from ductord.model.fan_effects import TickAgain
 from ductord.model.fan_events import FanStopped
 from ductord.model.inbox import AttemptReport
-
-_BEGUN = (NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 def foresee(tick: Tick) -> None:
@@ -52,7 +50,7 @@ def settle(tick: Tick) -> None:
     """When all facts are in: stop nodes more of whose children have failed than may, and end those that are over."""
     for index in tick.graph.fans if tick.open else ():
         node = tick.work.nodes[index]
-        if node.status in _BEGUN and node.fan is not None:
+        if node.status.begun and node.fan is not None:
             _stop(tick, index)
             look(tick, index)
 
@@ -73,7 +71,7 @@ def fill(tick: Tick) -> None:
 def _has_more(tick: Tick, index: int) -> bool:
     """Whether the next tick has something to do for the node of which nobody would tell it."""
     node = tick.work.nodes[index]
-    if node.status not in _BEGUN or node.fan is None:
+    if not node.status.begun or node.fan is None:
         return False
     if counting.over(tick, index) or (not node.cancelling and counting.too_many(tick, index) is not None):
         return True
