@@ -26,7 +26,7 @@ from ductord.model.effects import ClearTimers, SetTimer, SettleControl
 from ductord.model.enums import OperationStatus, TaskKind, TimerKind, Verb
 from ductord.model.events import AttemptEnded, Event, RunStopping
 from ductord.model.fan_events import FanExpanded
-from ductord.model.inbox import AttemptReport, ChildFact, DigestFact, Inbox, Origin, SourceKey, TimerDue
+from ductord.model.inbox import ChildFact, DigestFact, Inbox, Origin, SourceKey, TimerDue
 from ductord.model.needs import Need
 from ductord.model.recording import Recording, TransitionLine
 from ductord.model.run import Run
@@ -147,7 +147,7 @@ class _Stage:
             letters, needs = decision.payloads - payloads.keys(), decision.needs - given.keys()
             if not new and not wanted and not letters and not needs:
                 raise RuntimeError("decide asks for outputs that it was given")
-            outputs |= {ref: self._output(ref, reports) for ref in new}
+            outputs |= {ref: self._output(ref) for ref in new}
             sources |= {key: self._source(key) for key in wanted}
             payloads |= {key: self._payload(key) for key in letters}
             given |= {need: self._need(need, line) for need in needs}
@@ -202,8 +202,8 @@ class _Stage:
             raise ReplayError(f"of the first {seq} transitions the recording has {len(prefix)}")
         return fold(self._manifest, self._start.run_id, prefix)
 
-    def _output(self, ref: str, reports: tuple[AttemptReport, ...]) -> Any:
-        """The output of a step that has one, or that is about to by a report or by a reset."""
+    def _output(self, ref: str) -> Any:
+        """The output of a step that has one, or that a reset gives one."""
         run = self._run or self._origin
         node = run.nodes[self._refs[ref]] if run is not None else None
         reference = node.output if node is not None else None

@@ -38,7 +38,7 @@ class Brood(msgspec.Struct, frozen=True, kw_only=True):
 def brood(tick: Tick, index: int, items: Expression) -> Brood | None:
     """Freeze the list and the version, and make the first input: a mapping that is broken for all is found before there is a child. None where something is
     still to be loaded. Raises `ExpressionError`, `PayloadInvalid` and `NodeFault`."""
-    collection = expanding.freeze(tick, index, items)
+    collection = expanding.freeze(tick, items)
     found = workflow(tick, index)
     if not isinstance(found, Workflow):
         return None

@@ -33,7 +33,7 @@ class Collection(msgspec.Struct, frozen=True):
     width: int
 
 
-def freeze(tick: Tick, index: int, expression: Expression, width: int = MAX_CHILDREN) -> Collection:
+def freeze(tick: Tick, expression: Expression, width: int = MAX_CHILDREN) -> Collection:
     """Evaluate the collection of a step, once. Raises `ExpressionError` for anything but a list (F1), `NodeFault` for more than `width` items, and
     `PayloadInvalid` for an item or a collection that cannot be carried (L7). No child has begun by then."""
     found = tick.programs.value(expression, bindings(tick, expression))

@@ -30,7 +30,7 @@ def prepare(tick: Tick, index: int) -> Collection | Ranges | None:
         return _unsuccessful(tick, index)
     spec = _spec(tick, index)
     width = spec.max_inline_children if spec.max_inline_children is not None else tick.limits.max_inline_children
-    collection = expanding.freeze(tick, index, spec.items, width)
+    collection = expanding.freeze(tick, spec.items, width)
     if collection.items:
         making.rendering(tick, index)(collection.items[0], 0)
     return collection
