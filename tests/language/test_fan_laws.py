@@ -14,7 +14,7 @@ from ductord.engine.export import export_yaml, mermaid
 from ductord.model.authored.fans import Dataflow, ForEach, Gather, Scatter, Subworkflow
 from ductord.model.manifest import decode, encode
 from tests.language.documents import definition, edge, law
-from tests.language.test_fans import LEAST, MOST, of
+from tests.language.fan_words import LEAST, MOST, of
 
 MODELS: dict[str, type[BaseModel]] = {
     "scatter": Scatter,
