@@ -128,8 +128,7 @@ async def test_sw_01_a_cancel_while_children_are_being_born(stack: Stack, family
             root,
         )
         assert late == 0, "no child is born after the cancel was applied"
-        if parent["status"] == "cancelled":
-            assert ENOUGH <= len(children) < CHILDREN
+        assert ENOUGH <= len(children) <= CHILDREN, "a cancel may meet the last of them"
     await family.assert_orderly()
 
 
