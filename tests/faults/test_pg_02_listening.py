@@ -15,8 +15,8 @@ from tests.support.stack import Member, Stack
 
 pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(120), pytest.mark.usefixtures("untouched")]
 
-LISTENERS = 6
-"""edges (for checkpoints and for operations), two coordinators, two dispatchers."""
+LISTENERS = 7
+"""edges (for checkpoints, for operations, and for those who watch runs), two coordinators, two dispatchers."""
 POLL_S = 0.5
 LIVENESS_S = 60
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
