@@ -254,3 +254,12 @@ def test_the_canonical_definition_is_what_was_written() -> None:
     assert result.canonical_definition == {**RICH}
     assert list(result.canonical_definition or {})[:3] == ["family_slug", "title", "tags"]
     assert msgspec.json.encode(result.canonical_definition)
+
+
+@pytest.mark.parametrize("where", ["manifest", "steps"])
+def test_a_manifest_of_which_something_is_not_known_is_not_read(where: str) -> None:
+    """C9: a field that this build does not know is meant by somebody: a run whose manifest has one is set aside, and not driven without it."""
+    tree = json.loads(manifests.encode(manifest_of(read_document(HELLO_WORLD).definition)))
+    (tree if where == "manifest" else tree["steps"][0])["later"] = True
+    with pytest.raises(msgspec.ValidationError, match="later"):
+        manifests.decode(json.dumps(tree))

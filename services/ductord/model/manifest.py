@@ -18,7 +18,6 @@ from ductord.model.enums import (
     Tier,
 )
 from ductord.model.fanout import DataflowSpec, ForEachSpec, GatherSpec, ScatterSpec, SubworkflowSpec
-from ductord.model.fault import Value
 from ductord.model.specs import (
     ActionSpec,
     ApprovalSpec,
@@ -30,6 +29,7 @@ from ductord.model.specs import (
     RaceSpec,
     RetryPolicy,
     Template,
+    Value,
     WaitSpec,
 )
 
