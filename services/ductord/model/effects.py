@@ -23,7 +23,7 @@ from ductord.model.fault import Fault, OutputRef
 from ductord.model.run import Inverse, Registered
 
 
-class _Effect(msgspec.Struct, frozen=True, kw_only=True):
+class _Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pass
 
 

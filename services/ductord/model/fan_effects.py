@@ -9,7 +9,7 @@ from ductord.model.fanout import ClosePolicy
 from ductord.model.fault import Fault
 
 
-class _Effect(msgspec.Struct, frozen=True, kw_only=True):
+class _Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pass
 
 

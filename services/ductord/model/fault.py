@@ -3,8 +3,8 @@
 import msgspec
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of what a run's state is made of."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of what a run's state is made of. Frozen values have no cycles: the collector of garbage need not look for any in them, and there are very many."""
 
 
 class Fault(Value, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from ductord.model.needs import Need
 from ductord.model.run import Run, RunStart
 
 
-class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of an attempt, judged first-writer-wins by its row: a worker's result or the sweep's verdict on its behalf.
 
     `output` references a success, whose value stands in `Inbox.outputs`. `retry_after_ms`: the worker's own next delay (A1). `start_time`:
@@ -39,7 +39,7 @@ class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     item: Item | None = None
 
 
-class ChildFact(msgspec.Struct, frozen=True, kw_only=True):
+class ChildFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of a child run (ruling F5): its end by `status`, with the fault of a failed one, or the checkpoint that was waited for. `run_id`: the
     child as it is now, which may be a successor of the one that was started. `attempt`: of the node, whose child it is. Shown until it is taken
     (`TakeChildren`)."""
@@ -54,7 +54,7 @@ class ChildFact(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault | None = None
 
 
-class TimerDue(msgspec.Struct, frozen=True, kw_only=True):
+class TimerDue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A durable timer whose due time has passed by database time."""
 
     kind: TimerKind
@@ -82,7 +82,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
 
 
-class Signal(msgspec.Struct, frozen=True, kw_only=True):
+class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody told a step, kept until the step waits for it (ruling E1). Its payload stands in `Inbox.payloads` under `key` when asked for.
 
     `actor`: who called; `approver_id`: in whose name, where nobody is authenticated. `groups`: the caller's. `status`: of a case (E6).
@@ -119,7 +119,7 @@ class External(msgspec.Struct, frozen=True, kw_only=True):
     correlation_key: str = ""
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An external event that matched an open wait of the run and has not been applied (ruling E3). `attempt` numbers the wait. Its payload stands in
     `Inbox.payloads` under `key` when asked for."""
 

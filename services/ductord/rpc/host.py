@@ -8,6 +8,7 @@ time.
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import os
 import signal
@@ -36,6 +37,9 @@ RPC_GRACE_S = 2.0
 """How long RPCs still in flight after the drain may take to answer."""
 
 _log = logging.getLogger("ductor.host")
+
+_YOUNG = 10_000
+"""How many values are made, less those that are gone, before the collector looks at the young ones."""
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,6 +277,7 @@ async def serve(
             if host is not None:
                 names = ", ".join(service.name for service in services)
                 _log.info("serving %s on gRPC %s, HTTP %s", names, host.grpc_address, host.http_address or "off")
+                _spare_garbage()
                 started(host)
                 await stop.wait()
                 _log.info("stopping: draining for at most %.1f s", settings.drain_ms / 1000)
@@ -282,6 +287,14 @@ async def serve(
             with contextlib.suppress(ValueError):
                 loop.remove_signal_handler(number)
         tracing.shut_down()
+
+
+def _spare_garbage() -> None:
+    """Let the collector of garbage leave alone what the start has made, which stays, and look less often at the rest: what ticks and calls make has hardly any
+    cycles. Measured: the collector had a fifth of a coordinator's processor time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[Host]) -> Host | None:
