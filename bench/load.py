@@ -38,7 +38,7 @@ async def throughput(stack: Stack, *, slug: str, steps: int, runs: int) -> dict[
             await owner.execute("checkpoint")
             before = cpu_seconds(pids(stack))
             run_ids = await api.start_many(definition_id, runs)
-            await _until_ended(owner, slug, runs + 20)
+            await _until_ended(owner)
             after = cpu_seconds(pids(stack))
         seconds = await owner.fetchval(
             "select extract(epoch from max(r.end_time) - min(s.create_time))::float8 from eec_workflow_run_start s"
@@ -66,15 +66,17 @@ async def throughput(stack: Stack, *, slug: str, steps: int, runs: int) -> dict[
     }
 
 
-async def _until_ended(owner: asyncpg.Connection, slug: str, runs: int) -> None:
+async def _until_ended(owner: asyncpg.Connection) -> None:
+    """Until no run is open or to be begun. Looks at one row of a small index, so that what is measured is not the looking: counting the ended
+    runs cost an eighth of what Postgres did for them."""
     deadline = time.monotonic() + 300
     sql = (
-        "select count(*) from eec_workflow_run r join eec_workflow_run_start s using (tenant_id, run_id)"
-        " where s.family_slug = $1 and r.end_time is not null"
+        "select exists (select from eec_workflow_wakeup where due_time <= now())"
+        " or exists (select from eec_workflow_run where end_time is null)"
     )
-    while await owner.fetchval(sql, slug) < runs:
+    while await owner.fetchval(sql):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{slug}: the runs did not end")
+            raise TimeoutError("the runs did not end")
         await asyncio.sleep(0.1)
 
 
