@@ -29,7 +29,8 @@ FAST = {
     "DUCTOR_LEASE_MS": "60000",
     "DUCTOR_HTTP_ALLOW_PRIVATE": "1",
 }
-SHORT = {"DUCTOR_LEASE_MS": "2000", "DUCTOR_HEARTBEAT_MS": "500"}
+SHORT = {"DUCTOR_LEASE_MS": "5000", "DUCTOR_HEARTBEAT_MS": "500"}
+"""Long enough that a box which stands still for some seconds costs nobody a lease."""
 
 
 @pytest.fixture(scope="package")

@@ -11,6 +11,7 @@ import asyncpg
 import grpc
 import httpx
 
+from ductord.rpc.errors import refusal_from
 from tests.chaos.books import assert_whole
 from tests.support.api import Api, chain
 from tests.support.recorder import Recorder
@@ -19,8 +20,8 @@ from tests.support.stack import Member, Stack
 STEPS = 3
 
 
-async def until(condition: Callable[[], Awaitable[object] | object], seconds: float = 20) -> None:
-    """Wait until a condition holds. Raises TimeoutError with the condition's last answer."""
+async def until(condition: Callable[[], Awaitable[object] | object], seconds: float = 60) -> None:
+    """Wait until a condition holds. Raises TimeoutError with the condition's last answer. The limit is for what never comes: it claims nothing about speed."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
@@ -64,6 +65,18 @@ async def trickle(api: Api, definition_id: str, runs: int, seconds: float, *, ba
     raise AssertionError("unreachable")
 
 
+async def answered(call: Any, request: Any, api: Api) -> tuple[Any, int]:
+    """The answer to a call that may be repeated, and at which try: a service gives up when it has lost five commits in a row."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await call(request, metadata=api.metadata, timeout=90), tries
+        except grpc.aio.AioRpcError as error:
+            if refusal_from(error).code != "UNAVAILABLE":
+                raise
+
+
 async def assert_each_effect_once(dsn: str, api: Api, run_ids: list[str], recorder: Recorder) -> None:
     """The runs are all there are, they completed, every step took one attempt, and the outside saw each key just once."""
     tenant = dict(api.metadata)["x-tenant-id"]
@@ -88,7 +101,7 @@ async def probed(of: Member | int, path: str) -> tuple[int, str]:
     """(status, body) of a probe of a process or a port, as a kubelet would ask; status 0 when there is no answer."""
     port = of if isinstance(of, int) else of.http_port
     try:
-        async with httpx.AsyncClient(timeout=3) as client:
+        async with httpx.AsyncClient(timeout=15) as client:
             answer = await client.get(f"http://127.0.0.1:{port}{path}")
     except httpx.HTTPError as error:
         return 0, type(error).__name__

@@ -12,7 +12,7 @@ from tests.support.api import Api, chain
 from tests.support.recorder import Recorder
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(120), pytest.mark.usefixtures("untouched")]
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300), pytest.mark.usefixtures("untouched")]
 
 LOST = ("answer", "request")
 
@@ -24,7 +24,7 @@ async def test_pg_01_commits_of_unknown_outcome(stack: Stack, api: Api, recorder
     wire.cuts.clear()
     wire.cut = dict.fromkeys(names, 0.15)
     run_ids = await trickle(api, definition_id, 200, 4, batch=2)
-    await api.until_ended(30)
+    await api.until_ended()
     wire.calm()
     for name in names:
         for lost in LOST:

@@ -9,12 +9,12 @@ import pytest
 from ductor.workflow.v1 import control_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as controls
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as rpc
-from ductord.rpc.errors import refusal_from
+from tests.faults.load import answered
 from tests.faults.wire import Wire
 from tests.support.api import Api, chain
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(120), pytest.mark.usefixtures("untouched")]
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300), pytest.mark.usefixtures("untouched")]
 
 RUNS, ROUNDS = 10, 8
 _STATUSES = "select status from eec_workflow_run where run_id = any($1::uuid[])"
@@ -33,19 +33,14 @@ async def test_pg_01_controls_of_unknown_outcome(stack: Stack, api: Api, owner: 
             for _ in range(2):
                 if number % 2 == 0:
                     pause = controls.PauseRunRequest(run_id=run_id, request_id=name)
-                    await stub.PauseRun(pause, metadata=api.metadata, timeout=30)
+                    await answered(stub.PauseRun, pause, api)
                 else:
                     resume = controls.ResumeRunRequest(run_id=run_id, request_id=name)
-                    await stub.ResumeRun(resume, metadata=api.metadata, timeout=30)
-            asked = controls.WaitOperationRequest(run_id=run_id, request_id=name, timeout_seconds=30)
-            while True:
-                try:
-                    answer = await stub.WaitOperation(asked, metadata=api.metadata, timeout=40)
-                except grpc.aio.AioRpcError as error:
-                    assert refusal_from(error).code == "UNAVAILABLE"  # noqa: PT017  # a look that lost its connection may be made again
-                    continue
-                assert answer.data.status == control_pb2.OPERATION_STATUS_APPLIED, answer.data
-                return answer.data.request_id
+                    await answered(stub.ResumeRun, resume, api)
+            asked = controls.WaitOperationRequest(run_id=run_id, request_id=name, timeout_seconds=60)
+            answer, _ = await answered(stub.WaitOperation, asked, api)
+            assert answer.data.status == control_pb2.OPERATION_STATUS_APPLIED, answer.data
+            return str(answer.data.request_id)
 
         async def operate(run_id: str) -> None:
             for number in range(ROUNDS):
@@ -57,8 +52,8 @@ async def test_pg_01_controls_of_unknown_outcome(stack: Stack, api: Api, owner: 
         wire.calm()
         statuses = {row["status"] for row in await owner.fetch(_STATUSES, runs)}
         for run_id in runs:  # the stack is shared: nothing may be left over
-            await stub.TerminateRun(controls.TerminateRunRequest(run_id=run_id), metadata=api.metadata, timeout=30)
-        await api.until_ended(30)
+            await answered(stub.TerminateRun, controls.TerminateRunRequest(run_id=run_id), api)
+        await api.until_ended()
     assert all(wire.cuts["ductor-run_control", lost] > 0 for lost in ("answer", "request")), wire.cuts
     rows = await owner.fetch(
         "select run_id::text, array_agg(request_id order by create_time) as names from eec_workflow_intent where run_id = any($1::uuid[])"

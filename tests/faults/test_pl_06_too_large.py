@@ -9,7 +9,7 @@ from tests.faults.workers import Hand, single, success, working
 from tests.support.api import Api
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(120), pytest.mark.usefixtures("untouched")]
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300), pytest.mark.usefixtures("untouched")]
 
 MB = 1 << 20
 
@@ -31,9 +31,11 @@ async def test_pl_06_an_action_returns_20_mb(stack: Stack, api: Api, owner: asyn
     tenant = dict(api.metadata)["x-tenant-id"]
     tree = single("bulky", "test:bulk", "pl06", args={"bytes": 20 * MB}, retry_max_attempts=3, retry_backoff_ms=1)
     definition_id, other_id = await api.publish(tree), await api.publish(single("small", "noop:noop", "pl06"))
-    async with working(stack, "pl06", "bulk", DUCTOR_PAYLOAD_MAX_BYTES=str(limit * MB)) as [worker]:
+    async with working(stack, "pl06", "bulk", dispatch="dispatch0", DUCTOR_PAYLOAD_MAX_BYTES=str(limit * MB)) as [
+        worker
+    ]:
         await api.start_many(definition_id, 1)
-        await api.until_ended(15)
+        await api.until_ended()
         assert await _attempts(owner, tenant) == TOO_LARGE
         message = await owner.fetchval(
             "select error_message from eec_workflow_step_attempt where tenant_id = $1", tenant
@@ -41,7 +43,7 @@ async def test_pl_06_an_action_returns_20_mb(stack: Stack, api: Api, owner: asyn
         assert "20,971,5" in message or "1,048,576" in message
         assert worker.alive
         await api.start_many(other_id, 1)
-        await api.until_ended(15)
+        await api.until_ended()
     assert await assert_whole(owner, tenant=tenant) == {"failed": 1, "completed": 1}
 
 
@@ -57,6 +59,6 @@ async def test_pl_06_a_workers_report_is_too_large(stack: Stack, api: Api, owner
             await worker.report(success(task.task_token, '"%s"' % ("x" * 20 * MB)))
         assert refused.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
         assert await worker.report(success(task.task_token, '"%s"' % ("x" * 2 * MB))) == ["PAYLOAD_INVALID"]
-    await api.until_ended(10)
+    await api.until_ended()
     assert await _attempts(owner, tenant) == TOO_LARGE
     assert await assert_whole(owner, tenant=tenant) == {"failed": 1}

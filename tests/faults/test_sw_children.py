@@ -18,7 +18,7 @@ from tests.faults.load import until
 from tests.support.api import Api
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
 
 CHILDREN, ENOUGH, ROUNDS = 200, 100, 4
 DEEP = 30

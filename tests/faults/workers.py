@@ -80,19 +80,21 @@ class Hand:
         await self._channel.close(None)
 
     async def poll(self, *, wait_s: float = 15) -> api.Task:
-        """The next task; waits for it."""
+        """The next task; waits for it, however long."""
         request = api.PollTasksRequest(
             queues=[self._queue], actions=[self._action], worker_id="hand", poll_id=new_id(), max_tasks=1,
             wait_ms=int(wait_s * 1000),
         )  # fmt: skip
-        reply = await self.stub.PollTasks(request, metadata=PLATFORM, timeout=wait_s + 5)
-        [task] = reply.tasks
-        return task
+        while True:
+            reply = await self.stub.PollTasks(request, metadata=PLATFORM, timeout=wait_s + 30)
+            if reply.tasks:
+                [task] = reply.tasks
+                return task
 
     async def report(self, *completions: api.TaskCompletion) -> list[str]:
         """`OK`, `LEASE_LOST` or `PAYLOAD_INVALID` per completion."""
         request = api.CompleteTasksRequest(completions=completions)
-        reply = await self.stub.CompleteTasks(request, metadata=PLATFORM, timeout=15)
+        reply = await self.stub.CompleteTasks(request, metadata=PLATFORM, timeout=60)
         names = [api.TaskCompletionStatus.Name(result.status) for result in reply.results]
         return [name.removeprefix("TASK_COMPLETION_STATUS_") for name in names]
 

@@ -130,7 +130,7 @@ class Echo:
         scope.rpcs(task_service_pb2_grpc.add_TaskServiceServicer_to_server, self.tasks)
 
     async def call(
-        self, definition_id: str = "", *, tenant: str | None = "acme", timeout: float = 10, **fields: Any
+        self, definition_id: str = "", *, tenant: str | None = "acme", timeout: float = 60, **fields: Any
     ) -> trigger_pb2.TriggerWorkflowResponse:
         """One TriggerWorkflow."""
         stub = trigger_grpc.WorkflowTriggerServiceStub(self.channel)
@@ -152,7 +152,7 @@ async def refusal_of(call: Callable[[], Any]) -> Refusal:
     raise AssertionError("the call was not refused")
 
 
-async def until(condition: Callable[[], Any], limit_s: float = 10) -> None:
+async def until(condition: Callable[[], Any], limit_s: float = 60) -> None:
     """Wait for something that has no event to wait for (a log line, a counter)."""
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110  # that is what it is for

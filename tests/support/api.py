@@ -127,8 +127,9 @@ class Api:
         answer = await self.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=self.metadata, timeout=20)
         return answer.data
 
-    async def until_ended(self, seconds: float, *, poll: float = 0.2) -> None:
-        """Await that no run of the tenant is open. Raises TimeoutError with the number that still is."""
+    async def until_ended(self, seconds: float = 60, *, poll: float = 0.2) -> None:
+        """Await that no run of the tenant is open. Raises TimeoutError with the number that still is. The limit is for runs that never end: it claims nothing
+        about speed."""
         deadline = time.monotonic() + seconds
         while True:
             try:

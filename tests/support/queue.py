@@ -77,8 +77,8 @@ class Queue:
             ms,
         )
 
-    async def wait_for(self, what: Callable[[], Awaitable[Any]], seconds: float = 15) -> None:
-        """Wait until an async predicate holds."""
+    async def wait_for(self, what: Callable[[], Awaitable[Any]], seconds: float = 60) -> None:
+        """Wait until an async predicate holds. The limit is for what never comes: it claims nothing about speed."""
         async with asyncio.timeout(seconds):
             while not await what():  # noqa: ASYNC110  # rows have no event
                 await asyncio.sleep(0.005)

@@ -91,7 +91,7 @@ class Member:
                 start_new_session=True,
             )
 
-    def wait_ready(self, seconds: float = 30) -> None:
+    def wait_ready(self, seconds: float = 120) -> None:
         """Wait until its health is SERVING. Raises RuntimeError with the end of its log when it ends or stays silent."""
         deadline = time.monotonic() + seconds
         with grpc.insecure_channel(self.target, options=_EAGER) as channel:
@@ -177,7 +177,7 @@ class Stack:
     def __getitem__(self, name: str) -> Member:
         return self.members[name]
 
-    def wait_ready(self, seconds: float = 40) -> None:
+    def wait_ready(self, seconds: float = 120) -> None:
         """Wait for all members."""
         for member in self.members.values():
             member.wait_ready(seconds)
