@@ -41,15 +41,19 @@ def _starter(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def _when(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         os.sched_yield()
 
 
+def _initialised(folder: Path) -> bool:
+    return (folder / "postgres/PG_VERSION").exists()
+
+
 MOMENTS: dict[str, Callable[[Path], bool]] = {
-    "in initdb": lambda folder: any(folder.glob("postgres.new.*/PG_VERSION")),
-    "initialised": lambda folder: (folder / "postgres/PG_VERSION").exists(),
+    "in initdb": lambda folder: any(folder.glob("postgres.new.*/PG_VERSION")) or _initialised(folder),  # or just missed
+    "initialised": lambda folder: _initialised(folder),
     "server starting": lambda folder: (folder / "postgres/postmaster.pid").exists(),
 }
 

@@ -51,7 +51,7 @@ async def test_services_of_one_process_find_each_other_on_its_one_port() -> None
     worker = Service(name="worker", start=start_worker)
     for services in ([worker, echo.service], [echo.service, worker]):
         asked.clear()
-        async with hosting(services, loopback()), asyncio.timeout(10):
+        async with hosting(services, loopback()), asyncio.timeout(60):
             await asked.wait()
     assert set(answers) == {"acme"}
     with pytest.raises(
@@ -171,7 +171,7 @@ async def test_kb_01_nothing_that_hangs_or_raises_keeps_a_process_from_ending() 
         scope.loop("hangs", hangs, interval_ms=1)
         scope.loop("deaf", deaf, interval_ms=1)
 
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(30):
         async with hosting([Service(name="worker", start=start)], loopback(drain_ms=200)):
             pass
     assert closed.is_set()
@@ -240,7 +240,7 @@ async def test_a_second_signal_leaves_no_turn_behind() -> None:
 
         scope.loop("long", turn, interval_ms=1)
 
-    async with asyncio.timeout(5), hosting([Service(name="worker", start=start)], loopback(drain_ms=60_000)) as host:
+    async with asyncio.timeout(30), hosting([Service(name="worker", start=start)], loopback(drain_ms=60_000)) as host:
         await begun.wait()
         host.hurry.set()
     assert turns == ["cancelled"]
@@ -260,19 +260,20 @@ async def test_a_stop_during_the_start_gives_the_start_up() -> None:
         stop.set()
         await asyncio.Event().wait()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with quiet_logs():
             await Service(name="trigger", start=start).serve(loopback(), stop=stop)
     assert seen == ["closed"]
 
 
-async def test_a_watch_of_health_does_not_hold_a_stop_up() -> None:
+async def test_a_watch_of_health_does_not_hold_a_stop_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ductord.rpc.host.RPC_GRACE_S", 100.0)
     async with hosting([], loopback()) as host:
         channel = grpc.aio.insecure_channel(host.grpc_address.reachable)
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         begin = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - begin < 1.9
+    assert asyncio.get_running_loop().time() - begin < 50
     # A stop this quick may end the stream before the last word is out: to a watcher the end says the same.
     last = await watch.read()
     assert last is grpc.aio.EOF or last.status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -295,7 +296,7 @@ asyncio.run(serve([Service(name="worker", start=start)], settings, started=lambd
 """
 
 
-@pytest.mark.parametrize(("drain_ms", "signals"), [(300, 1), (60_000, 2)])
+@pytest.mark.parametrize(("drain_ms", "signals"), [(300, 1), (600_000, 2)])
 async def test_kb_01_sigterm_drains_and_a_second_one_does_not_hang(drain_ms: int, signals: int) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -311,7 +312,7 @@ async def test_kb_01_sigterm_drains_and_a_second_one_does_not_hang(drain_ms: int
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for number in range(signals):
                 assert (await process.stdout.readline()).strip() == [b"started", b"draining"][number]
                 process.send_signal(signal.SIGTERM)

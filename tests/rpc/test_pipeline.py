@@ -179,9 +179,9 @@ async def test_pl_06_a_request_too_large_is_a_coded_error() -> None:
 
 async def test_ap_06_a_deadline_ends_the_work_of_the_call(echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ductor.access")
-    refusal = await echo.refusal("wait", timeout=0.3)
+    refusal = await echo.refusal("wait", timeout=1.5)
     assert refusal.reason == "DEADLINE_EXCEEDED"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await echo.trigger.cancelled.wait()
     await until(lambda: any(r.name == "ductor.access" for r in caplog.records))
     line = next(r.__dict__ for r in caplog.records if r.name == "ductor.access")

@@ -49,7 +49,7 @@ async def _reported(*answers: Any) -> list[api.TaskCompletion]:
         scope.rpcs(rpc.add_TaskServiceServicer_to_server, dispatch)
 
     async with hosting([Service(name="dispatch", start=start), service()], Settings(**FAST)):
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await dispatch.taken.wait()
     return dispatch.reports
 
