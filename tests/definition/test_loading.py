@@ -165,7 +165,7 @@ async def booted(database: Database, folder: Path, tenant: str) -> AsyncIterator
     """The service with a definitions directory, once it is ready."""
     async with serving(database, [SERVICE], workflows_dir=str(folder), workflows_tenant=tenant) as running:
         stub = health_pb2_grpc.HealthStub(running.channel)
-        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=90)
         async for answer in watch:
             if answer.status == health_pb2.HealthCheckResponse.SERVING:
                 break

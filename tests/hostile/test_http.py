@@ -25,7 +25,7 @@ async def port() -> AsyncIterator[int]:
 async def _answer(port: int, *parts: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for part in parts:
                 writer.write(part)
                 await writer.drain()

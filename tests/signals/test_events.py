@@ -150,7 +150,7 @@ async def test_what_is_kept(sender: Sender, desk: Desk) -> None:
 async def test_publishing_and_registering_serialise_on_the_key(sender: Sender, desk: Desk, database: Database) -> None:
     """Whoever keeps an event waits for a wait of its key, or of any, that is being registered, and finds it; one of another key keeps nobody waiting."""
     for key in ("k", None):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             registers = await asyncpg.connect(database.owner)
             try:
                 async with registers.transaction():
@@ -172,7 +172,7 @@ async def test_a_wait_that_closes_meanwhile(sender: Sender, desk: Desk, database
     run_id = await desk.open()
     closes = await asyncpg.connect(database.owner)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async with closes.transaction():
                 await closes.execute("select from eec_workflow_wait where run_id = $1 for update", run_id)
                 publishing = asyncio.create_task(sender.told(event_id="e"))

@@ -21,7 +21,7 @@ from tests.support.edges import Catalogue, Edges, as_tenant, refusal, serving, w
 
 async def _until(condition: Callable[[], Any]) -> None:
     """Await a condition that the loop at hand brings about."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110  # that is what it is for
             await asyncio.sleep(0.005)
 
@@ -121,7 +121,7 @@ async def test_ap06_a_caller_in_a_hurry_hears_of_its_run(edges: Edges, catalogue
     """AP-06: a deadline of the caller's that is shorter than the wait bounds it, and the answer is still the run."""
     definition_id = await catalogue.published(with_checkpoints(chain(1), "done"))
     request = triggers.TriggerWorkflowRequest(definition_id=definition_id, wait_for_checkpoint=True)
-    answer = await edges.trigger.TriggerWorkflow(request, metadata=as_tenant("t"), timeout=1)
+    answer = await edges.trigger.TriggerWorkflow(request, metadata=as_tenant("t"), timeout=4)
     assert answer.run_id
     assert not answer.checkpoint_reached
 
@@ -153,7 +153,7 @@ async def test_two_hundred_wait_on_a_pool_of_two(
     definition_id = await catalogue.published(with_checkpoints(chain(1), "done"))
     theirs = await catalogue.published(with_checkpoints(chain(1), "done"), slug="theirs", tenant="other")
     waiting = [
-        asyncio.create_task(edges.start(d, tenant=tenant, wait_for_checkpoint=True))
+        asyncio.create_task(edges.start(d, tenant=tenant, wait_for_checkpoint=True, checkpoint_timeout_seconds=55))
         for d, tenant in ((definition_id, "t"), (theirs, "other"))
         for _ in range(100)
     ]
