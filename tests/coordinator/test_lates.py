@@ -177,6 +177,6 @@ async def test_a_success_of_a_fenced_worker_is_late_when_its_attempt_comes_to_no
 async def _blocked(owner: asyncpg.Connection, connection: asyncpg.Connection) -> None:
     """Until the connection waits for a lock."""
     waits = "select cardinality(pg_blocking_pids($1)) > 0"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await owner.fetchval(waits, connection.get_server_pid()):  # noqa: ASYNC110  # rows have no event
             await asyncio.sleep(0.005)

@@ -70,7 +70,7 @@ async def test_controls_are_counted(database: Database, books: Books) -> None:
     async with hosting([SERVICE], settings) as host:
         run_id = await books.start(await books.publish(chain(1)))
         await books.control(run_id, Verb.CANCEL)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while line not in host.metrics.exposition().decode():  # noqa: ASYNC110  # metrics have no event
                 await asyncio.sleep(0.01)
         assert run_id not in host.metrics.exposition().decode()

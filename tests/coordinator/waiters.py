@@ -75,7 +75,7 @@ async def blocked(books: Books, pending: "asyncio.Task[Any]") -> None:
     waits = (
         "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await books.owner.fetchval(waits):  # rows have no event
             assert not pending.done(), "it did not wait"
             await asyncio.sleep(0.005)
