@@ -2,12 +2,13 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ductord.engine import diagrams
 from ductord.engine.errors import EngineError
-from ductord.engine.evolve import bare_run, evolve, fold
+from ductord.engine.evolve import FOLDS, bare_run, evolve, fold
 from ductord.engine.transitions import NODE, RUN
 from ductord.model.enums import CheckpointStatus, EdgeState, EdgeType, NodeStatus, Outcome, RunStatus, StepType
 from ductord.model.events import (
@@ -53,6 +54,10 @@ _RESOLVED = EdgesResolved(step_ref="a", edges=((0, EdgeState.TAKEN),))
 
 def _evolved(*events: Event) -> None:
     evolve(_MANIFEST, None, "r", events, START)
+
+
+def test_every_event_is_folded() -> None:
+    assert FOLDS.keys() == set(get_args(Event))
 
 
 def test_a_life_in_order_folds() -> None:

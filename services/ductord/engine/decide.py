@@ -108,7 +108,8 @@ def _decide(tick: Tick, *, new: bool) -> Decision | Missing:
         return tick.lacking
     if not tick.events:
         return Decision(effects=tuple(tick.effects)) if tick.effects else _NOTHING
-    return Decision(events=merged(tick.events), effects=tuple(tick.effects), run=tick.work.freeze())
+    events = merged(tick.events) if tick.graph.fans else tuple(tick.events)
+    return Decision(events=events, effects=tuple(tick.effects), run=tick.work.freeze())
 
 
 def _start(tick: Tick) -> None:
@@ -152,12 +153,12 @@ def _facts(tick: Tick) -> bool:
 
 
 def _judge(tick: Tick, report: AttemptReport) -> None:
-    if report.kind in (TaskKind.COMPENSATION, TaskKind.FINALLY):
-        saga.judge(tick, report)
+    if report.kind is TaskKind.STEP:
+        reports.judge(tick, report)
     elif report.kind is TaskKind.ITEM:
         rounds.judge(tick, report)
     else:
-        reports.judge(tick, report)
+        saga.judge(tick, report)
 
 
 def _timer(tick: Tick, timer: TimerDue) -> bool:
@@ -207,9 +208,11 @@ def _total_timeout(tick: Tick, timer: TimerDue) -> None:
 
 def _launch(tick: Tick, *, parking: bool) -> None:
     """Make the attempts that this tick decided on, in Kahn order; or park the nodes that it found ready to wait."""
-    for index in sorted(index for index in tick.ready if kind_of(tick, index).parks is parking):
-        ready = tick.ready.pop(index)
+    if not tick.ready:
+        return
+    for index in sorted([index for index in tick.ready if kind_of(tick, index).parks is parking]):
+        ready, kind = tick.ready.pop(index), kind_of(tick, index)
         if isinstance(ready, First):
-            kind_of(tick, index).start(tick, index, ready.prepared)
+            kind.start(tick, index, ready.prepared)
         else:
-            kind_of(tick, index).again(tick, index, ready)
+            kind.again(tick, index, ready)

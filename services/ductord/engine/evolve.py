@@ -3,21 +3,21 @@
 `decide` works on the same `Working` copy and changes it only by applying the events that it emits, so what it believes and what the history
 says cannot drift apart. Never looks at a clock, an output or an expression.
 
-It is long because every event has its place in one `match`. What is folded without the rest of the run is folded elsewhere: `node_fold` has what happens to
+It is long because every event has its place in one table. What is folded without the rest of the run is folded elsewhere: `node_fold` has what happens to
 one node, `fanned` its children, `ledger` the compensation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import assert_never
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from ductord.engine.errors import EngineError
 from ductord.engine.fanned import fanned
 from ductord.engine.graph import graph_of
-from ductord.engine.ledger import ledgered
-from ductord.engine.node_fold import folded
+from ductord.engine.ledger import LedgerEvent, ledgered
+from ductord.engine.node_fold import NodeEvent, folded
 from ductord.engine.transitions import node_may, run_may
 from ductord.model.enums import CheckpointStatus, CompensationStatus, NodeStatus, RunStatus, TaskKind
 from ductord.model.events import (
@@ -57,6 +57,7 @@ from ductord.model.fan_events import (
     ChildrenCancelled,
     ChildrenDropped,
     ChildrenSucceeded,
+    FanEvent,
     FanExpanded,
     FanResumed,
     FanStopped,
@@ -74,11 +75,11 @@ _OPEN_STATUS = (RunStatus.RUNNING, RunStatus.PAUSED)
 class Working:
     """A run being folded: the same facts as `Run`, in lists that can be changed, frozen once at the end of a tick."""
 
-    __slots__ = ("_changed_edges", "_changed_nodes", "_graph", "_manifest", "checkpoints", "edges", "nodes", "run")
+    __slots__ = ("_changed_edges", "_changed_nodes", "_manifest", "checkpoints", "edges", "graph", "nodes", "run")
 
     def __init__(self, manifest: Manifest, run: Run) -> None:
         self._manifest = manifest
-        self._graph = graph_of(manifest)
+        self.graph = graph_of(manifest)
         self.run = run
         self.nodes: list[Node] = list(run.nodes)
         self.edges = bytearray(run.edges, "ascii")
@@ -109,84 +110,42 @@ class Working:
 
     def apply(self, event: Event, at: datetime) -> None:
         """Apply one event. Raises `EngineError` for one that the transition tables or the numbering do not allow."""
-        match event:
-            case (
-                AttemptCreated(kind=TaskKind.STEP)
-                | AttemptEnded(kind=TaskKind.STEP)
-                | NodeParked()
-                | WaitChanged()
-                | EventsReceived()
-                | NodeCancelRequested()
-                | NodePaused()
-                | NodeResumed()
-                | NodePolicyChanged()
-                | RaceLost()
-            ):
-                index, node = self._node(event.step_ref)
-                self.nodes[index] = folded(node, event, at)
-                if isinstance(event, AttemptCreated | NodeParked):
-                    self.run = replace(self.run, moves=self.run.moves + 1)
-            case NodeEnded():
-                self._node_ended(event, at)
-            case EdgesResolved():
-                self._edges_resolved(event)
-            case NodeReset():
-                self._node_reset(event)
-            case CheckpointReached():
-                self._checkpoint(event.name, CheckpointStatus.REACHED, at)
-            case CheckpointUnreachable():
-                self._checkpoint(event.name, CheckpointStatus.UNREACHABLE, at)
-            case RunStarted():
-                self._run_started(event, at)
-            case RunForked():
-                self._run_forked(event, at)
-            case RunStopping():
-                # A pause does not hold up what stops the run (C2); a failure alone stops nothing while it lasts.
-                run_may(self.run.status, RunStopping, RunStatus.RUNNING)
-                self.run = replace(self.run, status=RunStatus.RUNNING, stop=event.stop)
-            case RunPaused():
-                run_may(self.run.status, RunPaused, RunStatus.PAUSED)
-                self.run = replace(self.run, status=RunStatus.PAUSED)
-            case RunResumed():
-                run_may(self.run.status, RunResumed, RunStatus.RUNNING)
-                self.run = replace(self.run, status=RunStatus.RUNNING)
-            case RunEnded():
-                self._run_ended(event, at)
-            case RunRedriven():
-                self._run_redriven(event)
-            case HistoryLong():
-                self.run = replace(self.run, warned=True)
-            case (
-                InverseRegistered()
-                | InversesHandedOver()
-                | CompensationPlanned()
-                | InverseEnded()
-                | CompensationEnded()
-            ):
-                self.run = replace(self.run, saga=ledgered(self.run.saga, event))
-            case (
-                FanExpanded()
-                | FanResumed()
-                | ChildrenBegun()
-                | ChildrenSucceeded()
-                | ChildrenCancelled()
-                | ChildFailed()
-                | ChildrenDropped()
-                | FanStopped()
-                | AttemptCreated(kind=TaskKind.ITEM)
-                | AttemptEnded(kind=TaskKind.ITEM)
-            ):
-                index, node = self._node(event.step_ref)
-                self.nodes[index] = fanned(node, event, at)
-                if isinstance(event, FanExpanded | FanResumed):
-                    self.run = replace(self.run, moves=self.run.moves + 1)
-            case AttemptCreated() | AttemptEnded():
-                self.run = replace(self.run, saga=ledgered(self.run.saga, event))
-            case _:
-                assert_never(event)
+        FOLDS[type(event)](self, event, at)
+
+    def _attempt(self, event: AttemptCreated | AttemptEnded, at: datetime) -> None:
+        if event.kind is TaskKind.STEP:
+            self._of_node(event, at)
+            if type(event) is AttemptCreated:
+                self._moved()
+        elif event.kind is TaskKind.ITEM:
+            self._of_children(event, at)
+        else:
+            self._of_ledger(event, at)
+
+    def _of_node(self, event: NodeEvent, at: datetime) -> None:
+        index, node = self._node(event.step_ref)
+        self.nodes[index] = folded(node, event, at)
+
+    def _node_parked(self, event: NodeParked, at: datetime) -> None:
+        self._of_node(event, at)
+        self._moved()
+
+    def _of_children(self, event: FanEvent | AttemptCreated | AttemptEnded, at: datetime) -> None:
+        index, node = self._node(event.step_ref)
+        self.nodes[index] = fanned(node, event, at)
+
+    def _fan_opened(self, event: FanExpanded | FanResumed, at: datetime) -> None:
+        self._of_children(event, at)
+        self._moved()
+
+    def _of_ledger(self, event: LedgerEvent, _at: datetime) -> None:
+        self.run = replace(self.run, saga=ledgered(self.run.saga, event))
+
+    def _moved(self) -> None:
+        self.run = replace(self.run, moves=self.run.moves + 1)
 
     def _node(self, step_ref: str) -> tuple[int, Node]:
-        index = self._graph.index.get(step_ref)
+        index = self.graph.index.get(step_ref)
         if index is None:
             raise EngineError("UNKNOWN_STEP", step_ref)
         if self.run.status not in _OPEN_STATUS:
@@ -211,7 +170,7 @@ class Working:
             cancelling=False,
             waiting=None,
             preserved=node.preserved or preserved,
-            rank=self.run.moves + 1 if index in self._graph.racers else 0,
+            rank=self.run.moves + 1 if index in self.graph.racers else 0,
             end_time=at,
         )
         self.run = replace(
@@ -221,7 +180,7 @@ class Working:
             moves=self.run.moves + 1,
         )
 
-    def _node_reset(self, event: NodeReset) -> None:
+    def _node_reset(self, event: NodeReset, _at: datetime) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, NodeReset, NodeStatus.PENDING)
         self._renew(index)
@@ -242,7 +201,7 @@ class Working:
         )
         for edge in self._manifest.steps[index].outgoing:
             self.edges[edge] = OPEN
-        for number in self._graph.checkpoints[index]:
+        for number in self.graph.checkpoints[index]:
             if self.checkpoints[number].status is CheckpointStatus.UNREACHABLE:
                 self.checkpoints[number] = CheckpointState()
         self._changed_nodes = self._changed_edges = True
@@ -254,7 +213,7 @@ class Working:
             has_errors=any(_erred(node) for node in self.nodes),
         )
 
-    def _edges_resolved(self, event: EdgesResolved) -> None:
+    def _edges_resolved(self, event: EdgesResolved, _at: datetime) -> None:
         index, _ = self._node(event.step_ref)
         edges = self._manifest.edges
         for edge, state in event.edges:
@@ -265,8 +224,14 @@ class Working:
             self.edges[edge] = ord(state)
         self._changed_edges = True
 
+    def _checkpoint_reached(self, event: CheckpointReached, at: datetime) -> None:
+        self._checkpoint(event.name, CheckpointStatus.REACHED, at)
+
+    def _checkpoint_unreachable(self, event: CheckpointUnreachable, at: datetime) -> None:
+        self._checkpoint(event.name, CheckpointStatus.UNREACHABLE, at)
+
     def _checkpoint(self, name: str, status: CheckpointStatus, at: datetime) -> None:
-        number = self._graph.checkpoint_index.get(name)
+        number = self.graph.checkpoint_index.get(name)
         if number is None:
             raise EngineError("UNKNOWN_CHECKPOINT", name)
         if self.checkpoints[number].status is not CheckpointStatus.PENDING:
@@ -304,7 +269,23 @@ class Working:
         self._changed_nodes = True
         self._recount()
 
-    def _run_redriven(self, event: RunRedriven) -> None:
+    def _run_stopping(self, event: RunStopping, _at: datetime) -> None:
+        """A pause does not hold up what stops the run (C2); a failure alone stops nothing while it lasts."""
+        run_may(self.run.status, RunStopping, RunStatus.RUNNING)
+        self.run = replace(self.run, status=RunStatus.RUNNING, stop=event.stop)
+
+    def _run_paused(self, _event: RunPaused, _at: datetime) -> None:
+        run_may(self.run.status, RunPaused, RunStatus.PAUSED)
+        self.run = replace(self.run, status=RunStatus.PAUSED)
+
+    def _run_resumed(self, _event: RunResumed, _at: datetime) -> None:
+        run_may(self.run.status, RunResumed, RunStatus.RUNNING)
+        self.run = replace(self.run, status=RunStatus.RUNNING)
+
+    def _history_long(self, _event: HistoryLong, _at: datetime) -> None:
+        self.run = replace(self.run, warned=True)
+
+    def _run_redriven(self, event: RunRedriven, _at: datetime) -> None:
         run_may(self.run.status, RunRedriven, RunStatus.RUNNING)
         self.run = replace(
             self.run,
@@ -341,6 +322,47 @@ class Working:
             continued_to_run_id=event.continued_to_run_id,
             merged_into_run_id=event.merged_into_run_id,
         )
+
+
+FOLDS: Final[Mapping[type, Callable[[Working, Any, datetime], None]]] = {
+    AttemptCreated: Working._attempt,
+    AttemptEnded: Working._attempt,
+    NodeEnded: Working._node_ended,
+    EdgesResolved: Working._edges_resolved,
+    NodeParked: Working._node_parked,
+    WaitChanged: Working._of_node,
+    EventsReceived: Working._of_node,
+    NodeCancelRequested: Working._of_node,
+    NodePaused: Working._of_node,
+    NodeResumed: Working._of_node,
+    NodePolicyChanged: Working._of_node,
+    RaceLost: Working._of_node,
+    NodeReset: Working._node_reset,
+    FanExpanded: Working._fan_opened,
+    FanResumed: Working._fan_opened,
+    ChildrenBegun: Working._of_children,
+    ChildrenSucceeded: Working._of_children,
+    ChildrenCancelled: Working._of_children,
+    ChildFailed: Working._of_children,
+    ChildrenDropped: Working._of_children,
+    FanStopped: Working._of_children,
+    CheckpointReached: Working._checkpoint_reached,
+    CheckpointUnreachable: Working._checkpoint_unreachable,
+    InverseRegistered: Working._of_ledger,
+    InversesHandedOver: Working._of_ledger,
+    CompensationPlanned: Working._of_ledger,
+    InverseEnded: Working._of_ledger,
+    CompensationEnded: Working._of_ledger,
+    RunStarted: Working._run_started,
+    RunForked: Working._run_forked,
+    RunStopping: Working._run_stopping,
+    RunPaused: Working._run_paused,
+    RunResumed: Working._run_resumed,
+    RunEnded: Working._run_ended,
+    RunRedriven: Working._run_redriven,
+    HistoryLong: Working._history_long,
+}
+"""Every event has its place here; a table, since trying one class after the other cost more than the folding."""
 
 
 def _erred(node: Node) -> bool:

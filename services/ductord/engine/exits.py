@@ -27,8 +27,6 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
         tick.foresee(index, output)
         return
     ending = Ending(index=index, status=NodeStatus.SUCCEEDED, output=output)
-    # An approval comes to no other success than that it was approved, be it by its time-out (E2).
-    beside = routing.APPROVED if step.type is StepType.APPROVAL else frozenset[EdgeType]()
     fires = routing.SUCCESS
     if step.result_expr is not None:
         try:
@@ -37,7 +35,10 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
         except ExpressionError as error:
             fail(tick, index, faults.of_expression(error), output)
             return
-    taken, fault = routing.take(tick.manifest, step, fires | beside, partial(_test, tick, ending))
+    if step.type is StepType.APPROVAL:
+        # It comes to no other success than that it was approved, be it by its time-out (E2).
+        fires |= routing.APPROVED
+    taken, fault = routing.take(tick.manifest, step, fires, partial(_test, tick, ending))
     if fault is not None:
         fail(tick, index, fault, output)
         return
@@ -147,7 +148,8 @@ def _resolve(tick: Tick, index: int, taken: Iterable[int], dead: EdgeState) -> N
     if not step.outgoing:
         return
     chosen = frozenset(taken)
-    edges = tuple((e, EdgeState.TAKEN if e in chosen else dead) for e in step.outgoing)
+    edges = tuple([(e, EdgeState.TAKEN if e in chosen else dead) for e in step.outgoing])
     tick.emit(EdgesResolved(step_ref=step.ref, edges=edges))
-    tick.reach(tick.manifest.edges[e].target for e in step.outgoing)
-    tick.reach(tick.graph.gathers.get(index, ()))
+    tick.reach(tick.graph.targets[index])
+    if index in tick.graph.gathers:
+        tick.reach(tick.graph.gathers[index])

@@ -37,20 +37,23 @@ def on_timer(tick: Tick, timer: TimerDue) -> None:
 
 def deliver(tick: Tick) -> bool:
     """Give nodes that wait, and were not told before, what is kept for them; whether a node ended by it, so that the tick has to go on."""
+    if not tick.parked:
+        return False
     ended = len(tick.events)
     parked, tick.parked = tick.parked, []
     refs = {tick.manifest.steps[index].ref for index in parked}
-    if refs:
-        for signal in tick.inbox.signals:
-            if signal.step_ref in refs:
-                _tell(tick, signal)
+    for signal in tick.inbox.signals:
+        if signal.step_ref in refs:
+            _tell(tick, signal)
     return len(tick.events) > ended
 
 
 def look(tick: Tick) -> bool:
     """Let nodes look that wait for something about the run, which has changed in this tick; whether one ended by it, so that the tick has to go on."""
+    if not tick.graph.looks or not tick.events:
+        return False
     before = len(tick.events)
-    for index in tick.graph.looks if tick.events else ():
+    for index in tick.graph.looks:
         if tick.work.nodes[index].status is NodeStatus.WAITING and not tick.holds(tick.manifest.steps[index].ref):
             look = kind_of(tick, index).look
             if look is not None:

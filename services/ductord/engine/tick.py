@@ -13,7 +13,7 @@ import msgspec
 
 from ductord.engine.evolve import Working
 from ductord.engine.expressions import Programs
-from ductord.engine.graph import Graph, graph_of
+from ductord.engine.graph import Graph
 from ductord.engine.limits import Limits
 from ductord.model.decision import Missing
 from ductord.model.effects import ClearTimers, Effect, SetTimer
@@ -101,11 +101,11 @@ class Tick:
     ) -> None:
         self.manifest = manifest
         self.programs = programs
-        self.graph: Graph = graph_of(manifest)
         self.inbox = inbox
         self.now = now
         self.limits = limits
         self.work = Working(manifest, run)
+        self.graph: Graph = self.work.graph
         self.events: list[Event] = []
         self.effects: list[Effect] = []
         self.missing: set[str] = set()

@@ -1,10 +1,12 @@
 """The closed vocabularies of the product, as the database and the transition history spell them.
 
 Every enum is a `str` whose value is the short lower-case name: the same word stands in SQL, in JSON history, in logs and (with the
-proto's prefix) in the contract. Nothing here knows how a state is left; the transition tables in `engine.transitions` do.
+proto's prefix) in the contract. Nothing here knows how a state is left; the transition tables in `engine.transitions` do. What is asked of a member is worked
+out once for each.
 """
 
 from enum import StrEnum
+from functools import cached_property
 
 
 class StepType(StrEnum):
@@ -52,7 +54,7 @@ class RunStatus(StrEnum):
     TERMINATED = "terminated"
     MERGED = "merged"
 
-    @property
+    @cached_property
     def terminal(self) -> bool:
         """True when nothing but redrive leaves this status."""
         return self not in (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
@@ -70,12 +72,12 @@ class NodeStatus(StrEnum):
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
 
-    @property
+    @cached_property
     def terminal(self) -> bool:
         """True when the node has ended; its outgoing edges are then taken or dead."""
         return self not in (NodeStatus.PENDING, NodeStatus.RUNNING, NodeStatus.WAITING)
 
-    @property
+    @cached_property
     def begun(self) -> bool:
         """True when the node has begun and not ended."""
         return self in (NodeStatus.RUNNING, NodeStatus.WAITING)
@@ -126,7 +128,7 @@ class Outcome(StrEnum):
     QUEUE_TIMED_OUT = "queue_timed_out"
     REVOKED = "revoked"
 
-    @property
+    @cached_property
     def returned(self) -> bool:
         """True when the task came back and is made again at no cost (ruling A4)."""
         return self in (Outcome.RELEASED, Outcome.REVOKED)
@@ -252,7 +254,7 @@ class InverseStatus(StrEnum):
     IGNORED = "ignored"
     MANUAL_REPAIR = "manual_repair"
 
-    @property
+    @cached_property
     def settled(self) -> bool:
         """True when the engine has nothing more to do for the entry (a person may have)."""
         return self not in (InverseStatus.OWED, InverseStatus.RUNNING)

@@ -19,17 +19,22 @@ def canonical(text: str) -> str | None:
 
 def derived(*parts: str | int) -> str:
     """The UUIDv5 of `parts`, joined unambiguously. Same parts, same id, on every machine and in every release."""
-    digest = _BEGUN.copy()
-    digest.update("\x1f".join([str(part) for part in parts]).encode())
-    text = digest.hexdigest()
-    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
+    return _named("\x1f".join([str(part) for part in parts]))
 
 
 def idempotency_key(run_id: str, step_ref: str, item_index: int, logical: int, kind: str = "step") -> str:
-    """The key an attempt shows to the outside world (ruling A6): the same while the outcome of the logical attempt is unknown."""
-    return derived("attempt", run_id, kind, step_ref, item_index, logical)
+    """The key an attempt shows to the outside world (ruling A6): the same while the outcome of the logical attempt is unknown. It is what `derived` says of
+    "attempt" and these, spelled out: one is made for every attempt."""
+    return _named(f"attempt\x1f{run_id}\x1f{kind}\x1f{step_ref}\x1f{item_index}\x1f{logical}")
 
 
 def control_id(parent_run_id: str, step_ref: str, verb: str, key: str) -> str:
     """The request id of a control that a run sends to its children: one decision sends it once, however often it is carried out (F5)."""
     return derived("child", "control", parent_run_id, step_ref, verb, key)
+
+
+def _named(name: str) -> str:
+    digest = _BEGUN.copy()
+    digest.update(name.encode())
+    text = digest.hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"

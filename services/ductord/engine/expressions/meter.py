@@ -9,10 +9,10 @@ The functions take no argument and give a constant on purpose: the evaluator's b
 how what is no constant gets in.)
 """
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from cel_expr_python import cel
@@ -32,7 +32,10 @@ _BYTES_PER_TICK: Final = 2 << 10
 
 
 class _Account(threading.local):
-    decision_deadline = float("inf")
+    """`decision_deadline`: None while a decision has evaluated nothing: its time begins with the first evaluation, for asking for the time costs more than
+    most of what a decision does."""
+
+    decision_deadline: float | None = float("inf")
     deadline = 0.0
     ticks = 0
     bytes_left = 0
@@ -45,25 +48,42 @@ _account: Final = _Account()
 def open_account(*, timed: bool = True) -> None:
     """Begin one evaluation with the whole budget. `timed`: it has loops, which ask for the time."""
     if timed:
-        _account.deadline = min(time.thread_time() + BUDGET_S, _account.decision_deadline)
+        now = time.thread_time()
+        _account.deadline = min(now + BUDGET_S, _decision_deadline(now))
     _account.ticks = 0
     _account.bytes_left = BUDGET_BYTES
     _account.exceeded = False
 
 
-@contextlib.contextmanager
-def one_decision() -> Iterator[None]:
-    """Evaluations inside share a budget of processor time; what comes after it is over fails at once."""
-    _account.decision_deadline = time.thread_time() + DECISION_BUDGET_S
-    try:
-        yield
-    finally:
+class _Decision:
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _account.decision_deadline = None
+
+    def __exit__(self, *_: object) -> None:
         _account.decision_deadline = float("inf")
+
+
+_DECISION: Final = _Decision()
+
+
+def one_decision() -> AbstractContextManager[None]:
+    """Evaluations inside share a budget of processor time; what comes after it is over fails at once."""
+    return _DECISION
+
+
+def _decision_deadline(now: float) -> float:
+    deadline = _account.decision_deadline
+    if deadline is None:
+        deadline = _account.decision_deadline = now + DECISION_BUDGET_S
+    return deadline
 
 
 def decision_over() -> bool:
     """Whether the decision that this evaluation belongs to has spent its budget."""
-    return time.thread_time() > _account.decision_deadline
+    now = time.thread_time()
+    return now > _decision_deadline(now)
 
 
 def exceeded() -> bool:

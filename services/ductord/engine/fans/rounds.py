@@ -48,7 +48,9 @@ def look(tick: Tick, index: int) -> None:
 
 def settle(tick: Tick) -> None:
     """When all facts are in: stop nodes more of whose children have failed than may, and end those that are over."""
-    for index in tick.graph.fans if tick.open else ():
+    if not tick.graph.fans or not tick.open:
+        return
+    for index in tick.graph.fans:
         node = tick.work.nodes[index]
         if node.status.begun and node.fan is not None:
             _stop(tick, index)
