@@ -64,7 +64,7 @@ class Ticker:
     async def commit(self, *decided: Decided) -> set[str]:
         """Commit what was decided last; the runs that lost the race."""
         async with self.connection.transaction():
-            return await commit(self.connection, list(decided), self._now)
+            return await commit(self.connection, list(decided), self._now, [])
 
     async def drain(self) -> Ticked:
         """Tick until nothing is due; the sum."""

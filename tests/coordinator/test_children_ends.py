@@ -195,7 +195,7 @@ async def _held(ticker: Ticker, decided: Decided) -> Transaction:
     """A commit that has written everything and is not over yet."""
     transaction = ticker.connection.transaction()
     await transaction.start()
-    assert await commit(ticker.connection, [decided], ticker.now) == set()
+    assert await commit(ticker.connection, [decided], ticker.now, []) == set()
     return transaction
 
 

@@ -93,7 +93,7 @@ async def test_sg_02_a_gather_waits_for_children_that_have_not_begun(
     transaction = ticker.connection.transaction()
     await transaction.start()
     decided = await ticker.decide(TENANT, run_id)
-    assert await commit(ticker.connection, [decided], ticker.now) == set()
+    assert await commit(ticker.connection, [decided], ticker.now, []) == set()
     await transaction.rollback()
     fan = (await books.run(run_id)).nodes[0].fan
     assert fan is not None
@@ -247,12 +247,12 @@ async def test_locks_are_for_the_children_that_a_commit_is_about(
     assert decided.unheard
     children = [task for task in tasks if task.key.item_index >= 0]
     async with ticker.connection.transaction():
-        assert await commit(ticker.connection, [decided], ticker.now) == set()
+        assert await commit(ticker.connection, [decided], ticker.now, []) == set()
         await workers.succeed(children[0])
     closing = await _does(ticker, run_id, CloseItems(step_ref="s"))
     transaction = ticker.connection.transaction()
     await transaction.start()
-    assert await commit(ticker.connection, [closing], ticker.now) == set()
+    assert await commit(ticker.connection, [closing], ticker.now, []) == set()
     late = asyncio.create_task(workers.succeed(children[1]))
     await blocked(other_books, late)
     await transaction.commit()

@@ -135,7 +135,7 @@ async def test_the_loser_of_a_race_writes_nothing(books: Books, ticker: Ticker, 
         assert isinstance(decision, Decision)
         assert decision.events
         await books.owner.execute("update eec_workflow_run set record_version = record_version + 1")
-        lost = await commit(ticker.connection, [Decided(loaded=loaded, decision=decision)], batch.now)
+        lost = await commit(ticker.connection, [Decided(loaded=loaded, decision=decision)], batch.now, [])
     assert lost == {run_id}
     assert await books.owner.fetchval("select count(*) from eec_workflow_step_attempt") == 1
     assert await books.owner.fetchval("select count(*) from eec_workflow_transition") == 1

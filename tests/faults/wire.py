@@ -177,7 +177,7 @@ class _Link:
         """Whether the frame ends a transaction: COMMIT itself, or a statement of a service that is its own transaction."""
         match kind:
             case b"Q":
-                return frame[5:].upper().startswith(b"COMMIT")
+                return frame[5:].rstrip(b"\0;").upper().endswith(b"COMMIT")
             case b"P":
                 name, query, _ = frame[5:].split(b"\0", 2)
                 if b"pg_catalog.pg_type" in query:

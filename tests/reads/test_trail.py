@@ -72,8 +72,8 @@ async def _stubbornly(ticker: Ticker, other: Ticker, books: Books) -> None:
                 )
                 assert isinstance(answer, Decision)
                 decided.append(Decided(loaded=loaded, decision=answer))
-            assert await commit(ticker.connection, decided, batch.now) == set()
-            await commit(ticker.connection, decided, batch.now)
+            assert await commit(ticker.connection, decided, batch.now, []) == set()
+            await commit(ticker.connection, decided, batch.now, [])
         for loaded in batch.runs:
             ticker.cache.forget(loaded.known.start.run_id)
             for _ in range(2):

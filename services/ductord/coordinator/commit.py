@@ -36,8 +36,11 @@ from ductord.model.manifest import FORMAT_VERSION, Manifest
 from ductord.model.run import Run
 
 
-async def commit(connection: asyncpg.Connection, decided: list[Decided], now: datetime) -> set[str]:
-    """Write the decisions inside the caller's transaction; the run ids that lost the race and of which nothing was written."""
+async def commit(
+    connection: asyncpg.Connection, decided: list[Decided], now: datetime, channels: list[str]
+) -> set[str]:
+    """Write the decisions inside the caller's transaction; the run ids that lost the race and of which nothing was written. `channels` is told who is to be
+    hinted at what was written; the caller sends that with its COMMIT."""
     decided = sorted(decided, key=lambda d: d.key)
     of = by_class(decided)
     await waits.lock_keys(connection, of)
@@ -61,7 +64,7 @@ async def commit(connection: asyncpg.Connection, decided: list[Decided], now: da
             [history.encode(d.decision.events) for d in written],
             now,
         )
-    await _write_effects(connection, kept, by_class(kept) if lost else of, now)
+    channels += await _write_effects(connection, kept, by_class(kept) if lost else of, now)
     calm = [d for d in kept if d.loaded.quarantined]
     if calm:
         await connection.execute(SQL["clear_quarantine"], [d.key[0] for d in calm], [d.key[1] for d in calm])
@@ -153,7 +156,8 @@ def _current_step(manifest: Manifest, run: Run) -> str:
     return manifest.steps[max(begun)[1]].ref if begun else ""
 
 
-async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of: Effects, now: datetime) -> None:
+async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of: Effects, now: datetime) -> list[str]:
+    """Write what the decisions bring about; the channels to hint on."""
     await adopt(connection, of, now)
     await write_attempts(connection, kept, of, now)
     await waits.write_waits(connection, of, now)
@@ -166,8 +170,7 @@ async def _write_effects(connection: asyncpg.Connection, kept: list[Decided], of
     channels = [channel for channel, told in _CHANNELS.items() if told(of, kept)]
     if born or ForwardControl in of:
         channels.append("ductor_wakeup")
-    if channels:
-        await connection.execute(SQL["notify"], channels)
+    return channels
 
 
 _CHANNELS: dict[str, Callable[[Effects, list[Decided]], bool]] = {

@@ -233,6 +233,3 @@ returning q.tenant_id, q.run_id::text, (extract(epoch from q.retry_time - eec_no
 -- name: clear_quarantine
 delete from eec_workflow_quarantine q using unnest($1::text[], $2::uuid[]) as x(tenant_id, run_id)
 where q.tenant_id = x.tenant_id and q.run_id = x.run_id;
-
--- name: notify
-select eec_notify(c) from unnest($1::text[]) as c;

@@ -72,13 +72,16 @@ class Coordinator:
         begin = time.perf_counter()
         async with self._pool.acquire() as connection:
             ticked = await tick(connection, self._cache, self._limits, self._batch_size)
-            if not ticked.claimed:
-                next_s = await rest(connection)
-                return None if next_s is None else max(next_s, _WATCH_LEAST_S)
-        self._seconds.observe(time.perf_counter() - begin)
-        self._count(ticked)
-        self._put_off(ticked)
-        return 0
+            if ticked.claimed:
+                self._seconds.observe(time.perf_counter() - begin)
+                self._count(ticked)
+                self._put_off(ticked)
+            if ticked.claimed == self._batch_size:
+                return 0
+            due, next_s = await rest(connection)
+        if due and ticked.claimed:  # else what is due is another coordinator's
+            return 0
+        return None if next_s is None else max(next_s, _WATCH_LEAST_S)
 
     async def alone(self) -> float | None:
         """The tick of one run that has it to itself. Whatever keeps it from being made, the run's wake-up brings it up again."""

@@ -61,11 +61,11 @@ async def watch(connection: asyncpg.Connection, since: datetime | None = None) -
     return swept
 
 
-async def rest(connection: asyncpg.Connection) -> float | None:
-    """Seconds until the next wake-up is due that nobody will tell of: of a child that was born to begin later (F1), or of a run that was put off. None where
-    there is none."""
-    next_s: float | None = await connection.fetchval(SQL["next_wakeup"])
-    return next_s
+async def rest(connection: asyncpg.Connection) -> tuple[bool, float | None]:
+    """Whether any wake-up is due, and the seconds until the next one that nobody will tell of: of a child that was born to begin later (F1), or of a run that
+    was put off. None where there is none."""
+    row = await connection.fetchrow(SQL["next_wakeup"])
+    return row["due"], row["next_s"]
 
 
 class Net:

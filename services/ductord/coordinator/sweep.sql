@@ -51,16 +51,21 @@ select eec_now() as now, (
 ) as next_s;
 
 -- name: next_wakeup
--- Seconds until the next wake-up of any tenant is due that is not due yet: the first entry of each tenant behind now.
+-- Whether a wake-up of any tenant is due, and the seconds until the next one that is not: of each tenant the first entry, and the first behind now.
 with recursive tenants as (
     (select tenant_id from eec_workflow_wakeup order by tenant_id limit 1)
     union all
     select (select w.tenant_id from eec_workflow_wakeup w where w.tenant_id > t.tenant_id order by w.tenant_id limit 1)
     from tenants t where t.tenant_id is not null
 )
-select extract(epoch from min(d.due_time) - eec_now())::float8 as next_s
+select coalesce(bool_or(f.due), false) as due, extract(epoch from min(n.due_time) - eec_now())::float8 as next_s
 from tenants t
-cross join lateral (select due_time from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.due_time > eec_now() order by w.due_time limit 1) d;
+left join lateral (
+    select w.due_time <= eec_now() as due from eec_workflow_wakeup w where w.tenant_id = t.tenant_id order by w.due_time limit 1
+) f on true
+left join lateral (
+    select w.due_time from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.due_time > eec_now() order by w.due_time limit 1
+) n on true;
 
 -- name: sweep_reports
 -- Reports that nobody woke a run for (a wake-up was lost): older than the sweep period and still not judged.

@@ -21,6 +21,7 @@ from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.starts import SQL
 from ductord.coordinator.telling import Told, tell
 from ductord.db.outage import passes
+from ductord.db.pool import literal, transaction
 from ductord.engine.limits import Limits
 from ductord.model.effects import RecordOutput
 from ductord.model.jsonvalue import storable_text
@@ -95,7 +96,7 @@ async def tick(
     claimed: list[asyncpg.Record] = []
     committed: list[Decided] = []
     try:
-        async with connection.transaction():
+        async with transaction(connection) as last:
             claimed = await _claim(connection, batch_size, given, way)
             if claimed:
                 ticked.claimed = len(claimed)
@@ -103,7 +104,9 @@ async def tick(
                 if firm:
                     await lock_all(connection, claimed)
                 batch = await load(connection, cache, claimed, whole=firm)
-                committed = await _decide_and_commit(connection, cache, limits, batch, ticked, way)
+                channels: list[str] = []
+                committed = await _decide_and_commit(connection, cache, limits, batch, ticked, way, channels)
+                last += [f"select eec_notify({literal(channel)})" for channel in channels]
     except Exception as error:
         _forget(cache, claimed)
         if _everybodys(error):
@@ -135,11 +138,17 @@ async def _claim(
 
 
 async def _decide_and_commit(
-    connection: asyncpg.Connection, cache: Cache, limits: Limits, batch: Batch, ticked: Ticked, way: Way | None
+    connection: asyncpg.Connection,
+    cache: Cache,
+    limits: Limits,
+    batch: Batch,
+    ticked: Ticked,
+    way: Way | None,
+    channels: list[str],
 ) -> list[Decided]:
-    """Decide for every run and write what was decided; the decisions that were written, once the caller's transaction commits."""
+    """Decide for every run and write what was decided; the decisions that were written, once the caller's transaction commits. `channels`: as `commit`."""
     found = await decide_all(connection, cache.turns, limits, batch, alone=way is not None)
-    lost = await commit(connection, found.decided, batch.now)
+    lost = await commit(connection, found.decided, batch.now, channels)
     _remember(cache, found.decided, lost, ticked)
     ticked.conflicts += len(lost)
     ticked.foreign += len(batch.foreign)
@@ -204,7 +213,7 @@ async def _bisect(
         raise error
     ticked = Ticked()
     if len(runs) == 1:
-        async with connection.transaction():
+        async with transaction(connection):
             held = await connection.fetch(SQL["claim_given"], [runs[0][0]], [runs[0][1]])
             if held:
                 await _set_aside(connection, [(*runs[0], error)])

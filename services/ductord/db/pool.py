@@ -1,7 +1,8 @@
-"""The pool of one service and the one way to a tenant's rows.
+"""The pool of one service, its transactions, and the one way to a tenant's rows.
 
 `open_pool` connects as the service's role. `tenant_transaction` is the only function that opens a tenant's database session: it sets the tenant for the
-transaction, which row-level security reads. Retrying a whole transaction is `retrying`. No SQL of a service lives here.
+transaction, which row-level security reads. What needs no answer travels with BEGIN and with COMMIT: a round trip is a good part of what a short transaction
+costs. Retrying a whole transaction is `retrying`. No SQL of a service lives here.
 """
 
 import asyncio
@@ -120,14 +121,34 @@ async def _leave_what_cannot_write(connection: asyncpg.Connection) -> None:
 
 
 @asynccontextmanager
+async def transaction(connection: asyncpg.Connection, *first: str, begin: str = "begin") -> AsyncIterator[list[str]]:
+    """A transaction. Statements that answer nothing go along with BEGIN (`first`) and with COMMIT (those that are put into what is yielded): they take no
+    parameters, and what comes from outside goes through `literal`."""
+    await connection.execute("; ".join((begin, *first)))
+    last: list[str] = []
+    try:
+        yield last
+        await connection.execute("; ".join((*last, "commit")))
+    except BaseException:
+        if connection.is_in_transaction() and not connection.is_closed():
+            await connection.execute("rollback")
+        raise
+
+
+def literal(text: str) -> str:
+    """`text` as a constant in a statement."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@asynccontextmanager
 async def tenant_transaction(
     pool: asyncpg.Pool, tenant_id: str, *, one_moment: bool = False
 ) -> AsyncIterator[asyncpg.Connection]:
     """A transaction in which row-level security shows the rows of `tenant_id` only (ruling N1). `one_moment`: it only reads, and all of its statements see
     the rows as they were at the first."""
-    isolation = "repeatable_read" if one_moment else None
-    async with pool.acquire() as connection, connection.transaction(isolation=isolation, readonly=one_moment):
-        await connection.execute("select set_config('ductor.tenant_id', $1, true)", tenant_id)
+    begin = "begin isolation level repeatable read read only" if one_moment else "begin"
+    tenant = f"set local ductor.tenant_id = {literal(tenant_id)}"
+    async with pool.acquire() as connection, transaction(connection, tenant, begin=begin):
         yield connection
 
 

@@ -10,6 +10,8 @@ from typing import Final, Generic, TypeVar
 
 LOOK_S: Final = 0.25
 """How often waiting calls are looked after when no hint comes."""
+FIRST_LOOK_S: Final = 0.05
+"""When a call is looked after that waits for what cannot have come yet, if no hint comes."""
 GAP_S: Final = 0.005
 """The least time between two looks: a busy coordinator hints thousands of times a second."""
 
@@ -36,19 +38,22 @@ class Waits(Generic[K, V]):
     def __len__(self) -> int:
         return sum(len(futures) for tenant in self._open.values() for futures in tenant.values())
 
-    async def result(self, tenant_id: str, key: K, timeout_s: float) -> V | None:
-        """What the rows say; None when they have said nothing within `timeout_s` or the process stops."""
+    async def result(self, tenant_id: str, key: K, timeout_s: float, *, early: bool = False) -> V | None:
+        """What the rows say; None when they have said nothing within `timeout_s` or the process stops. `early`: they can hardly say anything yet, so that the
+        first look may well wait for a hint."""
         if self._given_up:
             return None
-        future: asyncio.Future[V | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[V | None] = loop.create_future()
         self._open.setdefault(tenant_id, {}).setdefault(key, []).append(future)
-        self.wake()
+        first = loop.call_later(FIRST_LOOK_S if early else 0, self.wake)
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
             return None
         finally:
+            first.cancel()
             self._forget(tenant_id, key, future)
 
     async def turn(self) -> float | None:

@@ -32,16 +32,11 @@ async def after(pool: asyncpg.Pool, tenant_id: str, run_id: str, ended: Ended | 
     """The status of the run as it is now, and the outputs behind a reached checkpoint if they are at most `max_bytes` together."""
     refs = ended.refs if ended is not None else {}
     async with tenant_transaction(pool, tenant_id) as db:
-        rows = []
-        if refs:
-            rows = await db.fetch(
-                _q["checkpoint_outputs"], tenant_id, run_id, list(refs), list(refs.values()), max_bytes
-            )
-        run = await db.fetchrow(_q["run_status"], tenant_id, run_id)
-    status, now = RunStatus(run["status"]), run["now"]
+        rows = await db.fetch(_q["after_wait"], tenant_id, run_id, list(refs), list(refs.values()), max_bytes)
+    status, now = RunStatus(rows[0]["status"]), rows[0]["now"]
     if ended is None or ended.status != "reached":
         return Waited(status=status, now=now)
-    if rows and rows[0]["bytes"] > max_bytes:
+    if (rows[0]["bytes"] or 0) > max_bytes:
         return Waited(status=status, now=now, truncated=True)
     held = {row["step_ref"]: row["output"] for row in rows if row["output"] is not None}
     group = ",".join(f"{dumps(ref)}:{held[ref]}" for ref in refs if ref in held)

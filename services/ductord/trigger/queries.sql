@@ -52,21 +52,23 @@ left join eec_workflow_checkpoint c on c.tenant_id = $1 and c.run_id = w.run_id 
 left join eec_workflow_run r on r.tenant_id = $1 and r.run_id = w.run_id
 where c.status is not null or r.end_time is not null;
 
--- name: run_status
-select coalesce((select status from eec_workflow_run where tenant_id = $1 and run_id = $2), 'pending') as status, eec_now() as now;
-
--- name: checkpoint_outputs
--- The outputs behind a checkpoint, each from the row of the attempt that made it; what does not fit a reply is not sent at all.
+-- name: after_wait
+-- The run's status, and the outputs behind a checkpoint, each from the row of the attempt that made it; what does not fit a reply is not sent at all. There is
+-- always a row.
 with held as (
     select a.step_ref, a.attempt, sum(coalesce(a.output_size, length(a.output::text))) over () as bytes
     from unnest($3::text[], $4::int[]) as c(step_ref, attempt)
     join eec_workflow_step_attempt a on a.tenant_id = $1 and a.run_id = $2 and a.step_ref = c.step_ref and a.item_index = -1 and a.kind = 'step'
         and a.attempt = c.attempt
 )
-select h.step_ref, h.bytes::bigint, case when h.bytes <= $5::bigint then a.output::text end as output
-from held h
-join eec_workflow_step_attempt a on a.tenant_id = $1 and a.run_id = $2 and a.step_ref = h.step_ref and a.item_index = -1 and a.kind = 'step'
-    and a.attempt = h.attempt;
+select coalesce((select status from eec_workflow_run where tenant_id = $1 and run_id = $2), 'pending') as status, eec_now() as now,
+       h.step_ref, h.bytes::bigint, h.output
+from (values (1)) as always left join (
+    select h.step_ref, h.bytes, case when h.bytes <= $5::bigint then a.output::text end as output
+    from held h
+    join eec_workflow_step_attempt a on a.tenant_id = $1 and a.run_id = $2 and a.step_ref = h.step_ref and a.item_index = -1 and a.kind = 'step'
+        and a.attempt = h.attempt
+) h on true;
 
 -- name: now
 select eec_now();

@@ -140,7 +140,8 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         version = await self._versions.read(self._pool, tenant_id, run.version_id)
         answer.checkpoint = version.checkpoint(request.checkpoint)
         answer.checkpoint_status = _CHECKPOINTS[CheckpointStatus.PENDING]
-        ended = await self._waits.result(tenant_id, (run.run_id, answer.checkpoint), wait_s)
+        key = run.run_id, answer.checkpoint
+        ended = await self._waits.result(tenant_id, key, wait_s, early=not run.duplicate)
         try:
             waited = await retrying(
                 lambda: after(self._pool, tenant_id, run.run_id, ended, self._reply_bytes), on_retry=self._on_retry
