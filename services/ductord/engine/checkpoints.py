@@ -20,6 +20,8 @@ _PASSING_SKIPS = frozenset(
 
 def judge(tick: Tick) -> None:
     """Decide every pending checkpoint that names a step which ended in this tick."""
+    if not tick.touched:
+        return
     for number in sorted(tick.touched):
         if tick.work.checkpoints[number].status is not CheckpointStatus.PENDING:
             continue

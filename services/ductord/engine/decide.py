@@ -210,8 +210,11 @@ def _launch(tick: Tick, *, parking: bool) -> None:
     """Make the attempts that this tick decided on, in Kahn order; or park the nodes that it found ready to wait."""
     if not tick.ready:
         return
-    for index in sorted([index for index in tick.ready if kind_of(tick, index).parks is parking]):
-        ready, kind = tick.ready.pop(index), kind_of(tick, index)
+    for index in sorted(tick.ready):
+        kind = kind_of(tick, index)
+        if kind.parks is not parking:
+            continue
+        ready = tick.ready.pop(index)
         if isinstance(ready, First):
             kind.start(tick, index, ready.prepared)
         else:

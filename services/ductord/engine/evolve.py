@@ -17,7 +17,7 @@ from ductord.engine.errors import EngineError
 from ductord.engine.fanned import fanned
 from ductord.engine.graph import graph_of
 from ductord.engine.ledger import LedgerEvent, ledgered
-from ductord.engine.node_fold import NodeEvent, folded
+from ductord.engine.node_fold import NodeEvent, attempt_created, attempt_ended, folded
 from ductord.engine.transitions import node_may, run_may
 from ductord.model.enums import CheckpointStatus, CompensationStatus, NodeStatus, RunStatus, TaskKind
 from ductord.model.events import (
@@ -68,6 +68,7 @@ from ductord.model.run import NO_SAGA, CheckpointState, Node, Run, Saga
 OPEN, TAKEN, DEAD_SKIP, DEAD_FAILURE = (ord(c) for c in "?TSF")
 """Edge states as the bytes of a working copy; `model.enums.EdgeState` spells them."""
 
+_STEP: Final = TaskKind.STEP
 _ERRED = (NodeStatus.FAILED, NodeStatus.COMPLETED_WITH_ERROR)
 _OPEN_STATUS = (RunStatus.RUNNING, RunStatus.PAUSED)
 
@@ -112,12 +113,24 @@ class Working:
         """Apply one event. Raises `EngineError` for one that the transition tables or the numbering do not allow."""
         FOLDS[type(event)](self, event, at)
 
-    def _attempt(self, event: AttemptCreated | AttemptEnded, at: datetime) -> None:
-        if event.kind is TaskKind.STEP:
-            self._of_node(event, at)
-            if type(event) is AttemptCreated:
-                self._moved()
-        elif event.kind is TaskKind.ITEM:
+    def _attempt_created(self, event: AttemptCreated, at: datetime) -> None:
+        if event.kind is _STEP:
+            index, node = self._node(event.step_ref)
+            self.nodes[index] = attempt_created(node, event, at)
+            self._moved()
+        else:
+            self._of_others(event, at)
+
+    def _attempt_ended(self, event: AttemptEnded, at: datetime) -> None:
+        if event.kind is _STEP:
+            index, node = self._node(event.step_ref)
+            self.nodes[index] = attempt_ended(node, event)
+        else:
+            self._of_others(event, at)
+
+    def _of_others(self, event: AttemptCreated | AttemptEnded, at: datetime) -> None:
+        """An attempt that is not the node's own."""
+        if event.kind is TaskKind.ITEM:
             self._of_children(event, at)
         else:
             self._of_ledger(event, at)
@@ -156,7 +169,7 @@ class Working:
     def _node_ended(self, event: NodeEnded, at: datetime) -> None:
         index, node = self._node(event.step_ref)
         node_may(event.step_ref, node.status, NodeEnded, event.status)
-        preserved = node.status is NodeStatus.PENDING and event.output is not None
+        preserved = event.output is not None and node.status is NodeStatus.PENDING
         # A preserved output's number may be ahead of the node's: the next attempt must not take it again.
         attempt = node.attempt if event.output is None else max(node.attempt, event.output.attempt)
         self.nodes[index] = replace(
@@ -325,8 +338,8 @@ class Working:
 
 
 FOLDS: Final[Mapping[type, Callable[[Working, Any, datetime], None]]] = {
-    AttemptCreated: Working._attempt,
-    AttemptEnded: Working._attempt,
+    AttemptCreated: Working._attempt_created,
+    AttemptEnded: Working._attempt_ended,
     NodeEnded: Working._node_ended,
     EdgesResolved: Working._edges_resolved,
     NodeParked: Working._node_parked,
@@ -368,7 +381,7 @@ FOLDS: Final[Mapping[type, Callable[[Working, Any, datetime], None]]] = {
 def _erred(node: Node) -> bool:
     """Whether the node came to an error, be it one of a child that was tolerated (F1)."""
     return node.status in _ERRED or (
-        node.status is NodeStatus.SUCCEEDED and node.fan is not None and node.fan.failed > 0
+        node.fan is not None and node.fan.failed > 0 and node.status is NodeStatus.SUCCEEDED
     )
 
 

@@ -6,6 +6,7 @@ outputs changes nothing but `Tick.missing`.
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from ductord.engine import faults, policy, races, routing
 from ductord.engine.expressions import ExpressionError
@@ -15,6 +16,13 @@ from ductord.model.enums import EdgeState, EdgeType, NodeStatus, OnError, SkipRe
 from ductord.model.events import EdgesResolved, NodeEnded, RaceLost
 from ductord.model.fault import Fault, OutputRef
 from ductord.model.specs import Expression
+
+_PENDING: Final = NodeStatus.PENDING
+_SUCCEEDED: Final = NodeStatus.SUCCEEDED
+_TAKEN: Final = EdgeState.TAKEN
+_DEAD_SKIP: Final = EdgeState.DEAD_SKIP
+_APPROVAL: Final = StepType.APPROVAL
+"""Looked up once: naming a member of an enum costs as much as a call."""
 
 _PASSED_BY = frozenset({SkipReason.CONDITION, SkipReason.TIMEOUT})
 """The skips in which the step's turn had come."""
@@ -26,7 +34,7 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
     if tick.lacks(tick.graph.exit_reads[index], step.ref, output):
         tick.foresee(index, output)
         return
-    ending = Ending(index=index, status=NodeStatus.SUCCEEDED, output=output)
+    ending = Ending(index=index, status=_SUCCEEDED, output=output)
     fires = routing.SUCCESS
     if step.result_expr is not None:
         try:
@@ -35,15 +43,15 @@ def succeed(tick: Tick, index: int, output: OutputRef | None) -> None:
         except ExpressionError as error:
             fail(tick, index, faults.of_expression(error), output)
             return
-    if step.type is StepType.APPROVAL:
+    if step.type is _APPROVAL:
         # It comes to no other success than that it was approved, be it by its time-out (E2).
         fires |= routing.APPROVED
     taken, fault = routing.take(tick.manifest, step, fires, partial(_test, tick, ending))
     if fault is not None:
         fail(tick, index, fault, output)
         return
-    _end(tick, index, NodeEnded(step_ref=step.ref, status=NodeStatus.SUCCEEDED, output=output))
-    _resolve(tick, index, taken, EdgeState.DEAD_SKIP)
+    _end(tick, index, NodeEnded(step_ref=step.ref, status=_SUCCEEDED, output=output))
+    _resolve(tick, index, taken, _DEAD_SKIP)
 
 
 def fail(tick: Tick, index: int, fault: Fault, output: OutputRef | None = None) -> None:
@@ -136,7 +144,7 @@ def _test(tick: Tick, ending: Ending, condition: Expression) -> bool:
 def _end(tick: Tick, index: int, event: NodeEnded) -> None:
     step, node = tick.manifest.steps[index], tick.work.nodes[index]
     tick.emit(event)
-    if node.status is not NodeStatus.PENDING and policy.total_timeout_ms(step, node) is not None:
+    if node.status is not _PENDING and policy.total_timeout_ms(step, node) is not None:
         tick.unset(TimerKind.TOTAL_TIMEOUT, step.ref)
     if node.cancelling and (node.lost or (node.fan is not None and node.fan.fault is not None)):
         tick.unset(TimerKind.NODE_GRACE, step.ref)
@@ -148,7 +156,7 @@ def _resolve(tick: Tick, index: int, taken: Iterable[int], dead: EdgeState) -> N
     if not step.outgoing:
         return
     chosen = frozenset(taken)
-    edges = tuple([(e, EdgeState.TAKEN if e in chosen else dead) for e in step.outgoing])
+    edges = tuple([(e, _TAKEN if e in chosen else dead) for e in step.outgoing])
     tick.emit(EdgesResolved(step_ref=step.ref, edges=edges))
     tick.reach(tick.graph.targets[index])
     if index in tick.graph.gathers:

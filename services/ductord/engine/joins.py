@@ -4,6 +4,7 @@ Goes through them in Kahn order, so that every step is looked at after all its p
 """
 
 from heapq import heappop
+from typing import Final
 
 from ductord.engine import exits, faults, races, routing, stopping
 from ductord.engine.expressions import ExpressionError
@@ -13,6 +14,8 @@ from ductord.engine.steps import kind_of
 from ductord.engine.tick import First, Tick
 from ductord.model.enums import NodeStatus, SkipReason
 from ductord.model.errors import PayloadInvalid
+
+_PENDING: Final = NodeStatus.PENDING
 
 
 def settle(tick: Tick) -> None:
@@ -64,7 +67,7 @@ def begin(tick: Tick, index: int) -> None:
 
 def _arrive(tick: Tick, index: int) -> None:
     node = tick.work.nodes[index]
-    if node.status is not NodeStatus.PENDING or index in tick.ready:
+    if node.status is not _PENDING or index in tick.ready:
         return
     step = tick.manifest.steps[index]
     of_kind = kind_of(tick, index).arrival

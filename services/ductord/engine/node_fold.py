@@ -4,7 +4,7 @@ A node alone: what ends it, resets it or resolves its edges also changes the run
 """
 
 from datetime import datetime
-from typing import assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -27,9 +27,7 @@ from ductord.model.events import (
 from ductord.model.run import Node
 
 NodeEvent = (
-    AttemptCreated
-    | AttemptEnded
-    | NodeParked
+    NodeParked
     | WaitChanged
     | EventsReceived
     | NodeCancelRequested
@@ -40,13 +38,12 @@ NodeEvent = (
 )
 
 
+_RUNNING: Final = NodeStatus.RUNNING
+
+
 def folded(node: Node, event: NodeEvent, at: datetime) -> Node:
     """The node after an event about itself. Raises `EngineError` for one that the transition table or the numbering does not allow."""
     match event:
-        case AttemptCreated():
-            return _attempt_created(node, event, at)
-        case AttemptEnded():
-            return _attempt_ended(node, event)
         case NodeParked():
             return _parked(node, event, at)
         case WaitChanged():
@@ -62,8 +59,9 @@ def folded(node: Node, event: NodeEvent, at: datetime) -> Node:
             return _asked(node, event)
 
 
-def _attempt_created(node: Node, event: AttemptCreated, at: datetime) -> Node:
-    node_may(event.step_ref, node.status, AttemptCreated, NodeStatus.RUNNING)
+def attempt_created(node: Node, event: AttemptCreated, at: datetime) -> Node:
+    """The node with its next attempt. Raises `EngineError` as `folded`."""
+    node_may(event.step_ref, node.status, AttemptCreated, _RUNNING)
     if event.attempt != node.attempt + 1 or event.logical - node.logical not in (0, 1):
         raise EngineError(
             "ATTEMPT_OUT_OF_ORDER",
@@ -71,7 +69,7 @@ def _attempt_created(node: Node, event: AttemptCreated, at: datetime) -> Node:
         )
     return replace(
         node,
-        status=NodeStatus.RUNNING,
+        status=_RUNNING,
         attempt=event.attempt,
         logical=event.logical,
         due_time=event.due_time,
@@ -79,8 +77,9 @@ def _attempt_created(node: Node, event: AttemptCreated, at: datetime) -> Node:
     )
 
 
-def _attempt_ended(node: Node, event: AttemptEnded) -> Node:
-    node_may(event.step_ref, node.status, AttemptEnded, NodeStatus.RUNNING)
+def attempt_ended(node: Node, event: AttemptEnded) -> Node:
+    """The node when an attempt of it was judged. Raises `EngineError` as `folded`."""
+    node_may(event.step_ref, node.status, AttemptEnded, _RUNNING)
     if event.attempt != node.attempt:
         raise EngineError("ATTEMPT_OUT_OF_ORDER", f"node {event.step_ref}: {event.attempt} is not {node.attempt}")
     return replace(

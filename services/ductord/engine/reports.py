@@ -4,7 +4,7 @@ A report counts only for the node's latest attempt and only while the node runs;
 changes nothing but the ledger: a success whose node had ended otherwise has an effect in the world, and its inverse is owed (C7).
 """
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from ductord.engine import attempts, exits, faults, policy, retry, saga
 from ductord.engine.doubt import unsaid
@@ -14,6 +14,9 @@ from ductord.model.fault import Fault
 from ductord.model.inbox import AttemptReport
 from ductord.model.run import Node
 
+_RUNNING: Final = NodeStatus.RUNNING
+_STEP: Final = TaskKind.STEP
+
 
 def judge(tick: Tick, report: AttemptReport) -> None:
     """Apply one report (A2, A4)."""
@@ -22,9 +25,9 @@ def judge(tick: Tick, report: AttemptReport) -> None:
     if (
         index is None
         or node is None
-        or node.status is not NodeStatus.RUNNING
+        or node.status is not _RUNNING
         or report.attempt != node.attempt
-        or report.kind is not TaskKind.STEP
+        or report.kind is not _STEP
         or index in tick.ready
     ):
         tick.do(attempts.put_away(report))

@@ -5,6 +5,7 @@ Knows edge states and manifests, no events and no outputs: conditions are judged
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from ductord.engine.evolve import DEAD_FAILURE, OPEN, TAKEN
 from ductord.engine.expressions import ExpressionError
@@ -77,6 +78,9 @@ def _choose(manifest: Manifest, members: list[int], test: Callable[[Expression],
     return next((e for e in ordered if edges[e].default), None)
 
 
+_ANY: Final = Join.ANY
+
+
 class Arrival(Enum):
     """What a step's incoming edges tell it (G2)."""
 
@@ -89,7 +93,7 @@ class Arrival(Enum):
 def arrival(manifest: Manifest, step: Step, edges: bytearray) -> Arrival:
     """The join (G2). Several edges from one source are one arrival: taken if one of them is."""
     any_taken = any_failure = any_open = False
-    join_any = step.join is Join.ANY
+    join_any = step.join is _ANY
     for e in step.incoming:
         state = edges[e]
         if state == OPEN:

@@ -106,6 +106,8 @@ def cut_off(node: Node) -> bool:
 
 def put_away(tick: Tick) -> None:
     """Signals for steps that ended in this tick without them change nothing any more (E1)."""
+    if not tick.inbox.signals:
+        return
     for signal in _unsettled(tick):
         index = tick.graph.index.get(signal.step_ref)
         if index is not None and tick.work.nodes[index].status.terminal:

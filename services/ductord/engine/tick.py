@@ -7,11 +7,11 @@ their outputs are at hand; what is not is noted, and the whole tick is then thro
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heappush
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from ductord.engine.evolve import Working
+from ductord.engine.evolve import FOLDS, Working
 from ductord.engine.expressions import Programs
 from ductord.engine.graph import Graph
 from ductord.engine.limits import Limits
@@ -27,7 +27,9 @@ from ductord.model.manifest import Manifest
 from ductord.model.needs import Need
 from ductord.model.run import Run
 
-_OPEN = frozenset(status for status in RunStatus if not status.terminal)
+_OPEN: Final = frozenset(status for status in RunStatus if not status.terminal)
+_PAUSED: Final = RunStatus.PAUSED
+_PENDING: Final = NodeStatus.PENDING
 
 
 class First(msgspec.Struct, frozen=True):
@@ -140,7 +142,7 @@ class Tick:
     @property
     def paused(self) -> bool:
         """Whether nothing may begin (C2)."""
-        return self.work.run.status is RunStatus.PAUSED
+        return self.work.run.status is _PAUSED
 
     @property
     def lacking(self) -> Missing | None:
@@ -203,7 +205,7 @@ class Tick:
 
     def emit(self, event: Event) -> None:
         """Record what happened and change the working copy by it."""
-        self.work.apply(event, self.now)
+        FOLDS[type(event)](self.work, event, self.now)
         self.events.append(event)
 
     def do(self, effect: Effect) -> None:
@@ -216,8 +218,9 @@ class Tick:
 
     def reach(self, targets: Iterable[int]) -> None:
         """Look at these steps again: an edge into them was resolved."""
+        nodes = self.work.nodes
         for target in targets:
-            if self.work.nodes[target].status is NodeStatus.PENDING and target not in self.ready:
+            if nodes[target].status is _PENDING and target not in self.ready:
                 heappush(self.frontier, target)
 
     def lacks(self, refs: tuple[str, ...], ending: str | None = None, output: OutputRef | None = None) -> bool:
