@@ -7,11 +7,12 @@ retries, expressions, events, leases, gRPC or history: a real engine does more w
 
 import argparse
 import asyncio
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import asyncpg
 import orjson
@@ -139,26 +140,57 @@ async def measure(dsn: str, *, runs: int, steps: int, batch: int) -> float:
         )
         await connection.execute("insert into floor_message (run_id) select run_id from floor_run order by run_id")
         await connection.execute("vacuum analyze floor_run, floor_attempt, floor_message")
-        processes = [
-            subprocess.Popen([sys.executable, "-m", "bench.floor", role, "--dsn", dsn, "--batch", str(batch)])
-            for role in ("coordinator", "worker")
-        ]
-        try:
+        with _running(dsn, batch) as processes:
             deadline = time.monotonic() + 120
-            while await connection.fetchval("select count(*) from floor_run where end_time is null"):
+            while await connection.fetchval("select exists (select from floor_run where end_time is null)"):
                 if time.monotonic() > deadline or any(p.poll() is not None for p in processes):
                     raise RuntimeError("the floor program did not finish")
                 await asyncio.sleep(0.2)
-        finally:
-            for process in processes:
-                process.terminate()
-                process.wait()
         seconds = await connection.fetchval(
             "select extract(epoch from (select max(end_time) from floor_run) - (select min(create_time) from floor_attempt))::float8"
         )
-        return runs * steps / seconds
+        return float(runs * steps / seconds)
     finally:
         await connection.close()
+
+
+async def latency(dsn: str, *, steps: int, count: int) -> dict[str, float]:
+    """One run at a time: milliseconds from the insert of a run to the notification of its end."""
+    connection = await asyncpg.connect(dsn)
+    times = []
+    try:
+        await connection.execute(SCHEMA)
+        async with _listening(dsn, "floor_done") as event:
+            with _running(dsn, 20):
+                for run_id in range(1, count + 11):
+                    event.clear()
+                    begin = time.perf_counter()
+                    async with connection.transaction():
+                        await connection.execute("insert into floor_run (run_id, steps) values ($1, $2)", run_id, steps)
+                        await connection.execute("insert into floor_message (run_id) values ($1)", run_id)
+                        await connection.execute("select pg_notify('floor_message', '')")
+                    await asyncio.wait_for(event.wait(), 30)
+                    if run_id > 10:
+                        times.append((time.perf_counter() - begin) * 1000)
+    finally:
+        await connection.close()
+    times.sort()
+    return {"p50": round(statistics.median(times), 2), "p99": round(times[int(len(times) * 0.99)], 2)}
+
+
+@contextmanager
+def _running(dsn: str, batch: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A coordinator and a worker."""
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "bench.floor", role, "--dsn", dsn, "--batch", str(batch)])
+        for role in ("coordinator", "worker")
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -60,7 +60,7 @@ async def _events(stack: Stack, waiters: int, count: int, keys: int) -> dict[str
             definition_id = await api.publish(tree)
             await _start(api, definition_id, [{"key": f"k{number}"} for number in range(waiters)])
             listening = "select count(*) from eec_workflow_wait where event_name = $1 and close_time is null"
-            await _until(owner, listening, waiters, slug)
+            await until(owner, listening, waiters, slug)
             await owner.execute("vacuum analyze eec_workflow_wait, eec_workflow_timer, eec_workflow_run")
             stub = signals_grpc.WorkflowSignalServiceStub(api.channel)
             ids = itertools.count()
@@ -72,10 +72,10 @@ async def _events(stack: Stack, waiters: int, count: int, keys: int) -> dict[str
 
             applied = "select count(*) from eec_workflow_receipt where applied_time is null"
             await _rate(stack, count // 4, lambda number: publish(f"k{number % keys}", 1))
-            await _until(owner, applied, 0)
+            await until(owner, applied, 0)
             unmatched = await _rate(stack, count, lambda _: publish("nobody", 0))
             matched = await _rate(stack, count, lambda number: publish(f"k{number % keys}", 1))
-            await _until(owner, applied, 0)
+            await until(owner, applied, 0)
     finally:
         await owner.close()
     kinds = {"matched": matched, "unmatched": unmatched}
@@ -108,9 +108,9 @@ async def timers(stack: Stack, *, count: int) -> dict[str, Any]:
     try:
         async with Api(stack["edges"].target, TENANT) as api:
             definition_id = await api.publish(_until_a_moment("alarm"))
-            at = datetime.now(UTC) + timedelta(seconds=5 + count / 300)
+            at = datetime.now(UTC) + timedelta(seconds=4 + count / 500)
             await _start(api, definition_id, [{"at": at.isoformat()}] * count)
-            await _until(
+            await until(
                 owner, "select count(*) from eec_workflow_timer where kind = 'wait' and due_time = $1", count, at
             )
             assert await owner.fetchval("select eec_now()") < at, "the runs were not parked in time"
@@ -137,7 +137,7 @@ async def lateness(stack: Stack, *, count: int) -> dict[str, float]:
     try:
         async with Api(stack["edges"].target, TENANT) as api:
             definition_id = await api.publish(_until_a_moment("punctual"))
-            begin = datetime.now(UTC) + timedelta(seconds=5)
+            begin = datetime.now(UTC) + timedelta(seconds=3)
             moments = [begin + timedelta(milliseconds=103 * number) for number in range(count)]
             await _start(api, definition_id, [{"at": moment.isoformat()} for moment in moments])
             await _until_ended(owner, "punctual", count)
@@ -166,7 +166,7 @@ async def decisions(stack: Stack, *, count: int) -> dict[str, float]:
                 "select count(*) from eec_workflow_run where run_id = any($1::uuid[])"
                 " and node_states::jsonb -> 'ask' ->> 'status' = 'waiting'"
             )
-            await _until(owner, waits, len(run_ids), run_ids)
+            await until(owner, waits, len(run_ids), run_ids)
             stub = signals_grpc.WorkflowSignalServiceStub(api.channel)
             taken = "from eec_workflow_step_attempt where run_id = $1 and step_ref = 'next' and start_time is not null"
             times = []
@@ -174,12 +174,36 @@ async def decisions(stack: Stack, *, count: int) -> dict[str, float]:
                 asked = datetime.now(UTC)
                 request = signals.ApproveStepRequest(run_id=run_id, step_ref="ask", request_id="yes")
                 await stub.ApproveStep(request, metadata=api.metadata, timeout=30)
-                await _until(owner, f"select count(*) {taken}", 1, run_id)
+                await until(owner, f"select count(*) {taken}", 1, run_id)
                 at = await owner.fetchval(f"select start_time {taken}", run_id)
                 times.append((at - asked).total_seconds() * 1000)
     finally:
         await owner.close()
     return _percentiles(times[10:])
+
+
+def table(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What the benchmark prints of it. `figures`: of the whole benchmark."""
+    rows: list[tuple[str, Any]] = []
+    if "events" in figures:
+        found = figures["events"]
+        rates = ", ".join(
+            f"{waiters} waiters {rate['matched_per_s']} matched, {rate['unmatched_per_s']} unmatched"
+            for waiters, rate in found.items()
+            if isinstance(rate, Mapping)
+        )
+        dearer = (
+            f"{found['ratio_matched']} matched, {found['ratio_unmatched']} unmatched (promised {RATIO}); in CPU"
+            f" {found['cpu_ratio_matched']}, {found['cpu_ratio_unmatched']}"
+        )
+        rows += [("events published/s", rates), ("the same, how much dearer with many waiters", dearer)]
+    if "timers" in figures:
+        rows.append((f"timers fired/s, {figures['timers']['timers']} due at once", figures["timers"]["per_s"]))
+    names = {
+        "timer_lateness_ms": "timer lateness on an idle stack, ms",
+        "approve_to_next_step_ms": "approve to next step, ms",
+    }
+    return rows + [(title, figures[key]) for key, title in names.items() if key in figures]
 
 
 def _until_a_moment(slug: str) -> dict[str, Any]:
@@ -195,7 +219,7 @@ async def _start(api: Api, definition_id: str, inputs: list[dict[str, Any]]) -> 
         assert all(result.run_id for result in answer.results), answer
 
 
-async def _until(owner: asyncpg.Connection, count: str, wanted: int, *values: Any) -> None:
+async def until(owner: asyncpg.Connection, count: str, wanted: int, *values: Any) -> None:
     """Until a count is reached: rows have no event."""
     deadline = time.monotonic() + 300
     while (found := await owner.fetchval(count, *values)) != wanted:
@@ -209,7 +233,7 @@ async def _until_ended(owner: asyncpg.Connection, slug: str, count: int) -> None
         "select count(*) from eec_workflow_run_start s join eec_workflow_run r using (tenant_id, run_id)"
         " where s.family_slug = $1 and r.end_time is not null"
     )
-    await _until(owner, ended, count, slug)
+    await until(owner, ended, count, slug)
 
 
 def _percentiles(times: list[float]) -> dict[str, float]:

@@ -3,15 +3,14 @@
 import pytest
 
 from bench import fanout
-from tests.support.stack import running_stack
+from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.xdist_group("bench"), pytest.mark.timeout(180)]
 
 
-async def test_sg_06_the_figures_of_fan_outs() -> None:
+async def test_sg_06_the_figures_of_fan_outs(stack: Stack) -> None:
     """SG-06: the log of a child does not grow with the width. Times on a machine with neighbours are no test."""
-    with running_stack(durable=False) as stack:
-        figures = await fanout.fanout(stack, widths=(20, 200, 2_000), child_runs=40, repeat=1)
+    figures = await fanout.fanout(stack, widths=(20, 200, 2_000), child_runs=40, repeat=1)
     assert set(figures) == {"20", "200", "2000", "child_runs", "time_growth", "wal_growth"}
     for name in ("20", "200", "2000", "child_runs"):
         assert figures[name]["seconds"] > 0
