@@ -4,6 +4,8 @@ A claim is one statement and its own transaction: when it returns, the leases ar
 nothing here decides what an attempt's outcome means (that is the coordinator).
 """
 
+import secrets
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -78,12 +80,13 @@ class Leases:
             mark = rotation.mark
             rows = await self._pool.fetch(
                 SQL["claim"], wanted.queues, wanted.actions, wanted.tenant_id, poll.limit, rotation.passes, rotation.cursors, bound,
-                self._max_bytes, poll.worker_id, poll.poll_id, self._lease_ms, mark,
+                self._max_bytes, poll.worker_id, poll.poll_id, self._lease_ms, mark, secrets.token_bytes(16 * poll.limit),
             )  # fmt: skip
             seen = rows[0]
-            tasks = [_task(row) for row in rows if row["lease_secret"] is not None]
+            tasks = [_task(row) for row in rows[1:]]
+            served = Counter(task.tier for task in tasks)
             rotation.advance(
-                served=[sum(task.tier == tier for task in tasks) for tier in TIERS],
+                served=[served[tier] for tier in TIERS],
                 backlogged=seen["tiers"],
                 last_served=seen["last_served"],
                 horizons=seen["horizons"],
@@ -122,18 +125,28 @@ class Leases:
 
 
 def _task(row: Any) -> LeasedTask:
+    (
+        tier,
+        queue,
+        action,
+        given,
+        idempotency_key,
+        previous_details,
+        traceparent,
+        heartbeat_timeout_ms,
+        remaining_ms,
+        waited_ms,
+    ) = row[7:17]
     return LeasedTask(
-        key=LeaseKey(
-            row["tenant_id"], row["run_id"], row["step_ref"], row["item_index"], row["kind"], row["attempt"], row["lease_secret"]
-        ),
-        tier=row["tier"],
-        queue=row["queue"],
-        action=row["action"],
-        input=row["input"],
-        idempotency_key=row["idempotency_key"],
-        previous_details=row["previous_details"],
-        traceparent=row["traceparent"],
-        heartbeat_timeout_ms=row["heartbeat_timeout_ms"],
-        remaining_ms=row["remaining_ms"],
-        waited_ms=row["waited_ms"],
-    )  # fmt: skip
+        key=LeaseKey(*row[:7]),
+        tier=tier,
+        queue=queue,
+        action=action,
+        input=given,
+        idempotency_key=idempotency_key,
+        previous_details=previous_details,
+        traceparent=traceparent,
+        heartbeat_timeout_ms=heartbeat_timeout_ms,
+        remaining_ms=remaining_ms,
+        waited_ms=waited_ms,
+    )

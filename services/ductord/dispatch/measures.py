@@ -4,7 +4,9 @@ And what it tells the log of single tasks: a report that came too late, and at d
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Final
 
 from ductord.dispatch.leases import LeasedTask
@@ -22,12 +24,15 @@ class Measures:
     """Dispatch's metrics of a process. Gauges of queues tell of the whole database: replicas show the same numbers, take their maximum."""
 
     def __init__(self, metrics: Metrics, waiting: Callable[[], int]) -> None:
-        self._leased = metrics.counter("ductor_leased_tasks", "Tasks leased to workers.", ("tier",))
-        self._waited = metrics.histogram(
-            "ductor_task_wait_seconds", "Time that tasks were due before they were leased.", ("tier",)
+        # Looking a series up costs as much as counting: those with few labels are kept.
+        self._leased = cache(metrics.counter("ductor_leased_tasks", "Tasks leased to workers.", ("tier",)).labels)
+        self._waited = cache(
+            metrics.histogram(
+                "ductor_task_wait_seconds", "Time that tasks were due before they were leased.", ("tier",)
+            ).labels
         )
-        self._reports = metrics.counter(
-            "ductor_task_reports", "Reports of workers, by what became of them.", ("result",)
+        self._reports = cache(
+            metrics.counter("ductor_task_reports", "Reports of workers, by what became of them.", ("result",)).labels
         )
         self._ran = metrics.histogram("ductor_task_run_seconds", "Time from lease to accepted report.")
         self._beats = metrics.counter("ductor_task_heartbeats", "Heartbeats of tasks, by answer.", ("result",))
@@ -40,20 +45,22 @@ class Measures:
         )
         self._queue = Cap(_QUEUES)
 
-    def leased(self, tasks: Iterable[LeasedTask]) -> None:
+    def leased(self, tasks: Sequence[LeasedTask]) -> None:
         """Tasks went to a worker."""
+        for tier, count in Counter(task.tier for task in tasks).items():
+            self._leased(tier).inc(count)
         told = _log.isEnabledFor(logging.DEBUG)
         for task in tasks:
-            self._leased.labels(task.tier).inc()
-            self._waited.labels(task.tier).observe(max(task.waited_ms, 0) / 1000)
+            self._waited(task.tier).observe(max(task.waited_ms, 0) / 1000)
             if told:
                 fields = {"trace_id": task.traceparent[3:35], "action": task.action, "queue": task.queue}
                 _log.debug("a task was leased", extra=_ids(task.key) | fields)
 
-    def reported(self, settled: Iterable[Settled]) -> None:
+    def reported(self, settled: Sequence[Settled]) -> None:
         """Reports were judged."""
+        for result, count in Counter(map(outcome_counted, settled)).items():
+            self._reports(result).inc(count)
         for each in settled:
-            self._reports.labels(outcome_counted(each)).inc()
             if each.ran_ms is not None:
                 self._ran.observe(each.ran_ms / 1000)
             if each.verdict in (Verdict.STALE, Verdict.TIMED_OUT):

@@ -55,7 +55,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     details: str | None = None
 
 
-_COLUMNS: Final = 16
+_COLUMNS: Final = 15
 
 
 class Outcomes:
@@ -95,14 +95,13 @@ class Outcomes:
 
     async def _accept(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
         rows = [
-            (r.number, *r.key, r.report.outcome.value, r.report.output, r.report.output_size, r.report.output_hash,
-             r.report.error_code, r.report.error_message, r.report.non_retryable, r.report.retry_after_ms)
-            for r in reports
+            (*key, r.outcome.value, r.output, r.output_size, r.output_hash, r.error_code, r.error_message, r.non_retryable, r.retry_after_ms)
+            for key, r in ((each.key, each.report) for each in reports)
         ]  # fmt: skip
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(_COLUMNS)]
-        by_number = {report.number: report for report in reports}
         accepted = await self._fetch("complete", *columns)
-        return [_accepted(by_number[row["number"]], row) for row in accepted], accepted[0]["now"] if accepted else None
+        settled = [_accepted(reports[place - 1], outcome, ran_ms) for place, outcome, ran_ms, *_ in accepted]
+        return settled, accepted[0]["now"] if accepted else None
 
     async def _settle(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
         rows = [
@@ -138,9 +137,9 @@ class Outcomes:
         return now
 
 
-def _accepted(report: KeyedReport, row: Any) -> Settled:
-    verdict = Verdict.ACCEPTED if row["outcome"] == report.report.outcome else Verdict.TIMED_OUT
-    return Settled(verdict=verdict, report=report, ran_ms=row["ran_ms"])
+def _accepted(report: KeyedReport, outcome: str, ran_ms: int | None) -> Settled:
+    verdict = Verdict.ACCEPTED if outcome == report.report.outcome else Verdict.TIMED_OUT
+    return Settled(verdict=verdict, report=report, ran_ms=ran_ms)
 
 
 def outcome_counted(settled: Settled) -> str:

@@ -10,16 +10,17 @@
 -- few tasks of each from the front. Where a walk was cut at $7 its last tenant is the tier's horizon: nothing beyond it is taken now (else the tenants
 -- that the cut walk did not reach would be passed over), and the caller goes on from there.
 -- The lock is taken row by row in order, skipping rows that another dispatcher holds; more candidates are read than wanted so that two find different ones.
+-- The caller brings the secrets ($13, 16 random bytes for each): the server's own would be a third of the whole cost.
 -- Nothing that came due before $12 is looked at: those index entries are dead, and as long as some old snapshot is open nobody may remove them (PG-05).
 -- `front` says how far that mark may go: to the oldest candidate, since of every tenant the oldest tasks are among the candidates.
--- There is always a first row: it says what the queue looked like. `next_due_ms`, when nothing is due: how long until something will be.
+-- The first row says what the queue looked like, the others are the tasks. `next_due_ms`, when nothing is due: how long until something will be.
 with recursive
 tier as (
     select t.tier, t.weight, t.pass, t.cursor
     from unnest(array['critical', 'standard', 'bulk'], array[8, 3, 1]::float8[], $5::float8[], $6::text[]) as t(tier, weight, pass, cursor)
 ),
 walk as (
-    select t.tier, q.queue, c.action, t.cursor, f.tenant_id, f.wrapped, 1 as seen
+    select t.tier, t.weight, t.pass, q.queue, c.action, t.cursor, f.tenant_id, f.wrapped, 1 as seen
     from tier t
     cross join unnest($1::text[]) as q(queue)
     cross join unnest($2::text[]) as c(action)
@@ -38,7 +39,7 @@ walk as (
         limit 1
     ) f
     union all
-    select w.tier, w.queue, w.action, w.cursor, n.tenant_id, n.wrapped, w.seen + 1
+    select w.tier, w.weight, w.pass, w.queue, w.action, w.cursor, n.tenant_id, n.wrapped, w.seen + 1
     from walk w
     cross join lateral (
         (select a.tenant_id, w.wrapped from eec_workflow_step_attempt a
@@ -63,7 +64,7 @@ share as (
     select w.tier, 2 * $4 / count(distinct w.tenant_id) + 1 as tasks from walk w group by w.tier
 ),
 candidate as (
-    select w.tier, w.wrapped, w.tenant_id, a.row_id, a.due_time,
+    select w.tier, w.weight, w.pass, w.wrapped, w.tenant_id, a.row_id, a.due_time,
            row_number() over (partition by w.tier, w.tenant_id order by a.due_time) as turn
     from walk w
     join share s on s.tier = w.tier
@@ -80,8 +81,7 @@ placed as (
     select c.*, row_number() over (partition by c.tier order by c.turn, c.wrapped, c.tenant_id) as place from candidate c
 ),
 ordered as materialized (
-    select p.row_id, p.tier, p.tenant_id, p.due_time, row_number() over (order by t.pass + p.place / t.weight, t.weight desc) as number
-    from placed p join tier t on t.tier = p.tier
+    select p.row_id, p.tier, p.tenant_id, p.due_time, row_number() over (order by p.pass + p.place / p.weight, p.weight desc) as number from placed p
 ),
 locked as materialized (
     select o.number, o.tier, o.tenant_id, l.row_id, l.input, l.previous_details
@@ -95,44 +95,48 @@ locked as materialized (
 ),
 -- Two sums: the stored size first, which is never more than the true one and unpacks nothing.
 fitting as (
-    select f.*, sum(octet_length(f.input::text) + coalesce(octet_length(f.previous_details::text), 0) + 1024) over (order by f.number) as bytes
+    select f.*, sum(octet_length(f.input::text) + coalesce(octet_length(f.previous_details::text), 0) + 1024) over (order by f.number rows unbounded preceding) as bytes
     from (
-        select l.*, min(l.number) over () as first,
-               sum(pg_column_size(l.input) + coalesce(pg_column_size(l.previous_details), 0)) over (order by l.number) as stored_bytes
-        from locked l
+        select l.*, row_number() over number as place,
+               sum(pg_column_size(l.input) + coalesce(pg_column_size(l.previous_details), 0)) over number as stored_bytes
+        from locked l window number as (order by l.number rows unbounded preceding)
     ) f
-    where f.stored_bytes <= $8::bigint or f.number = f.first
+    where f.stored_bytes <= $8::bigint or f.place = 1
 ),
 taken as materialized (
-    select f.number, f.tier, f.tenant_id, f.row_id from fitting f where f.bytes <= $8::bigint or f.number = f.first
+    select f.place, f.tier, f.tenant_id, f.row_id from fitting f where f.bytes <= $8::bigint or f.place = 1
 ),
 claimed as (
     update eec_workflow_step_attempt a
-    set lease_secret = replace(gen_random_uuid()::text, '-', ''), worker_id = $9, poll_id = $10, start_time = eec_now(),
+    set lease_secret = encode(substr($13::bytea, 16 * t.place::int - 15, 16), 'hex'), worker_id = $9, poll_id = $10, start_time = eec_now(),
         lease_expire_time = eec_now() + $11::bigint * interval '1 millisecond',
         deadline_time = eec_now() + least(a.timeout_ms, 31536000000) * interval '1 millisecond',
         check_time = eec_now() + least($11::bigint, a.timeout_ms, a.heartbeat_timeout_ms) * interval '1 millisecond'
-    where a.ctid = any (array(select t.row_id from taken t)) and a.lease_secret is null and a.held_due_time is null
-    returning a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.tier, a.queue, a.action, a.input::text as input,
-              a.idempotency_key, a.previous_details::text as previous_details, a.traceparent, a.lease_secret, a.heartbeat_timeout_ms,
+    from taken t
+    where a.ctid = t.row_id and a.lease_secret is null and a.held_due_time is null
+    returning a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.lease_secret, a.tier, a.queue, a.action, a.input::text as input,
+              a.idempotency_key, a.previous_details::text as previous_details, a.traceparent, a.heartbeat_timeout_ms,
               least(a.timeout_ms, 2147483647) as remaining_ms, (extract(epoch from eec_now() - a.due_time) * 1000)::bigint as waited_ms
+),
+seen as (
+    select array(select distinct o.tier from ordered o) as tiers,
+           array(select (select t.tenant_id from taken t where t.tier = r.tier order by t.place desc limit 1) from tier r) as last_served,
+           array(select h.tenant_id from tier r left join horizon h on h.tier = r.tier) as horizons,
+           (select count(*) from ordered)::int as candidates, eec_now() as now,
+           coalesce((select min(o.due_time) from ordered o), eec_now()) as front,
+           case when not exists (select from ordered) then (
+               select (extract(epoch from least(min(n.due_time), eec_now() + interval '1 hour') - eec_now()) * 1000)::int
+               from walk w cross join lateral (
+                   select a.due_time from eec_workflow_step_attempt a
+                   where a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id = w.tenant_id and a.due_time > eec_now()
+                     and a.status = 'open' and a.report_time is null and a.lease_secret is null
+                   order by a.due_time limit 1
+               ) n
+           ) end as next_due_ms
 )
-select array(select distinct o.tier from ordered o) as tiers,
-       array(select (select t.tenant_id from taken t where t.tier = r.tier order by t.number desc limit 1) from tier r) as last_served,
-       array(select h.tenant_id from tier r left join horizon h on h.tier = r.tier) as horizons,
-       (select count(*) from ordered)::int as candidates, eec_now() as now,
-       coalesce((select min(o.due_time) from ordered o), eec_now()) as front,
-       case when not exists (select from ordered) then (
-           select (extract(epoch from least(min(n.due_time), eec_now() + interval '1 hour') - eec_now()) * 1000)::int
-           from walk w cross join lateral (
-               select a.due_time from eec_workflow_step_attempt a
-               where a.queue = w.queue and a.action = w.action and a.tier = w.tier and a.tenant_id = w.tenant_id and a.due_time > eec_now()
-                 and a.status = 'open' and a.report_time is null and a.lease_secret is null
-               order by a.due_time limit 1
-           ) n
-       ) end as next_due_ms, c.*
-from (values (1)) as always left join claimed c on true
-order by array_position(array['critical', 'standard', 'bulk'], c.tier), c.waited_ms desc;
+select c.*, s.*
+from seen s full join claimed c on false
+order by array_position(array['critical', 'standard', 'bulk'], c.tier) nulls first, c.waited_ms desc;
 
 -- name: due
 -- Which of the waiting filters have work: rows of (filter number, queue, action, tenant or null). One statement for all of them, a few index probes each.
@@ -155,8 +159,8 @@ set lease_secret = replace(gen_random_uuid()::text, '-', ''), lease_expire_time 
                        coalesce(a.heartbeat_time, a.start_time) + a.heartbeat_timeout_ms * interval '1 millisecond')
 where a.poll_id = $1 and a.worker_id = $2 and a.status = 'open' and a.report_time is null and ($3::text is null or a.tenant_id = $3)
   and (a.deadline_time is null or a.deadline_time > eec_now())
-returning a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.tier, a.queue, a.action, a.input::text as input,
-          a.idempotency_key, a.previous_details::text as previous_details, a.traceparent, a.lease_secret, a.heartbeat_timeout_ms,
+returning a.tenant_id, a.run_id::text, a.step_ref, a.item_index, a.kind, a.attempt, a.lease_secret, a.tier, a.queue, a.action, a.input::text as input,
+          a.idempotency_key, a.previous_details::text as previous_details, a.traceparent, a.heartbeat_timeout_ms,
           least(extract(epoch from a.deadline_time - eec_now()) * 1000, 2147483647)::bigint as remaining_ms, 0::bigint as waited_ms, eec_now() as now;
 
 -- name: give_back
@@ -178,7 +182,7 @@ select (select count(*) from returned)::int, (select count(*) from hint)::int;
 -- name: complete
 -- First writer wins: a report counts where the attempt is open, unreported and leased under this secret. Past its deadline the outcome is `timed_out` and
 -- what the worker brought is kept as stale (A3, A4). One wake-up per run and one hint, in the same transaction. Rows that do not come back are for `settle`.
--- The caller sorts by key, so that two batches lock in one order.
+-- The caller sorts by key, so that two batches lock in one order. `place`: a report's in the arrays, from 1.
 with accepted as (
     update eec_workflow_step_attempt a
     set report_time = eec_now(),
@@ -195,17 +199,17 @@ with accepted as (
         stale_output = case when a.deadline_time <= eec_now() then x.output::json end,
         stale_error_code = case when a.deadline_time <= eec_now() then x.error_code end,
         stale_error_message = case when a.deadline_time <= eec_now() then x.error_message end
-    from unnest($1::int[], $2::text[], $3::uuid[], $4::text[], $5::int[], $6::text[], $7::int[], $8::text[], $9::text[], $10::text[], $11::int[],
-                $12::text[], $13::text[], $14::text[], $15::bool[], $16::bigint[])
-         as x(number, tenant_id, run_id, step_ref, item_index, kind, attempt, lease_secret, outcome, output, output_size,
-              output_hash, error_code, error_message, non_retryable, retry_after_ms)
+    from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::int[],
+                $11::text[], $12::text[], $13::text[], $14::bool[], $15::bigint[]) with ordinality
+         as x(tenant_id, run_id, step_ref, item_index, kind, attempt, lease_secret, outcome, output, output_size,
+              output_hash, error_code, error_message, non_retryable, retry_after_ms, place)
     where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
       and a.attempt = x.attempt and a.lease_secret = x.lease_secret and a.status = 'open' and a.report_time is null
-    returning x.number, a.outcome, a.tenant_id, a.run_id, (extract(epoch from eec_now() - a.start_time) * 1000)::bigint as ran_ms
+    returning x.place, a.outcome, a.tenant_id, a.run_id, (extract(epoch from eec_now() - a.start_time) * 1000)::bigint as ran_ms
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct a.tenant_id, a.run_id from accepted a),
 hint as (select eec_notify('ductor_wakeup') from accepted limit 1)
-select a.number, a.outcome, a.ran_ms, eec_now() as now, (select count(*) from hint)::int as hinted from accepted a;
+select a.place, a.outcome, a.ran_ms, eec_now() as now, (select count(*) from hint)::int as hinted from accepted a;
 
 -- name: settle
 -- Reports that did not count, told apart: `repeated` says again what was accepted; anything else came too late, and the first such report is kept. A success that is

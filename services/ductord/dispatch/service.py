@@ -40,6 +40,7 @@ _ANSWERS: Final = {
 }
 _LOST: Final = "the task is no longer yours; the report changes nothing"
 _LATE: Final = "the attempt's time-out had passed"
+_MESSAGES: Final = {Verdict.TIMED_OUT: _LATE, Verdict.STALE: _LOST}
 
 _log = logging.getLogger("ductor.dispatch")
 
@@ -86,22 +87,23 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         finally:
             self._polls -= 1
         self._measures.leased(taken.tasks)
-        return api.PollTasksResponse(tasks=[self._task(task) for task in taken.tasks], metadata=_metadata(taken.looked))
+        answer = api.PollTasksResponse(metadata=_metadata(taken.looked))
+        for task in taken.tasks:
+            self._add(answer, task)
+        return answer
 
     async def CompleteTasks(self, request: api.CompleteTasksRequest, context: Any) -> api.CompleteTasksResponse:  # noqa: N802
         """Take outcomes, each on its own."""
         reports = requests.completions(request, caller().tenant_id, self._settings)
         settled, now = await self._outcomes.complete(reports)
         self._measures.reported(settled)
-        results = [
-            api.TaskCompletionResult(
-                task_token=c.task_token, status=api.TASK_COMPLETION_STATUS_LEASE_LOST, message=_LOST
-            )
-            for c in request.completions
-        ]
-        for each in settled:
-            _answer(results[each.report.number], each)
-        return api.CompleteTasksResponse(results=results, metadata=_metadata(now))
+        results = {each.report.number: _result(each) for each in settled}
+        lost = (api.TASK_COMPLETION_STATUS_LEASE_LOST, _LOST)
+        answer = api.CompleteTasksResponse(metadata=_metadata(now))
+        for number, completion in enumerate(request.completions):
+            status, message = results.get(number, lost)
+            answer.results.add(task_token=completion.task_token, status=status, message=message)
+        return answer
 
     async def HeartbeatTasks(self, request: api.HeartbeatTasksRequest, context: Any) -> api.HeartbeatTasksResponse:  # noqa: N802
         """Renew leases, and tell which tasks to stop."""
@@ -137,12 +139,12 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         ]
         return api.DescribeQueuesResponse(data=data, metadata=_metadata(now))
 
-    def _task(self, task: LeasedTask) -> api.Task:
+    def _add(self, answer: api.PollTasksResponse, task: LeasedTask) -> None:
         key = task.key
         beat_ms = self._beat_ms
         if task.heartbeat_timeout_ms is not None:
             beat_ms = max(min(beat_ms, task.heartbeat_timeout_ms // 3), MIN_BEAT_MS)
-        return api.Task(
+        answer.tasks.add(  # in place: a message that is handed over is copied
             task_token=token.written(key),
             tenant_id=key.tenant_id,
             run_id=key.run_id,
@@ -163,13 +165,12 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         )
 
 
-def _answer(result: api.TaskCompletionResult, settled: Settled) -> None:
+def _result(settled: Settled) -> tuple[api.TaskCompletionStatus.ValueType, str]:
     report = settled.report.report
-    result.status = _ANSWERS[settled.verdict]
-    result.message = {Verdict.TIMED_OUT: _LATE, Verdict.STALE: _LOST}.get(settled.verdict, "")
-    if report.payload_refused and result.status == api.TASK_COMPLETION_STATUS_OK:
-        result.status = api.TASK_COMPLETION_STATUS_PAYLOAD_INVALID
-        result.message = report.error_message or ""
+    status = _ANSWERS[settled.verdict]
+    if report.payload_refused and status == api.TASK_COMPLETION_STATUS_OK:
+        return api.TASK_COMPLETION_STATUS_PAYLOAD_INVALID, report.error_message or ""
+    return status, _MESSAGES.get(settled.verdict, "")
 
 
 def _beat_name(status: api.TaskHeartbeatStatus.ValueType) -> str:

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Final
 
 import grpc
@@ -52,6 +53,8 @@ class Worker:
         self._metadata = metadata
         self._actions = actions
         self._options = options
+        # Asking for the running loop is a system call in this Python, and there is a clock to read several times per task.
+        self._clock = asyncio.get_running_loop().time
         self._held: dict[str, Running] = {}
         self._busy = 0
         self._poll_id = secrets.token_hex(16)
@@ -63,10 +66,10 @@ class Worker:
         self.beats = Beats(stub, metadata, self._held.values, self._stop)
         self.wake: Callable[[], None] = lambda: None
         """Ends the rest of the poll's loop."""
-        self._finished = metrics.counter(
-            "ductor_actions", "Actions that ended, by what they reported.", ("action", "result")
+        self._finished = cache(
+            metrics.counter("ductor_actions", "Actions that ended, by what they reported.", ("action", "result")).labels
         )
-        self._seconds = metrics.histogram("ductor_action_seconds", "Time that actions took.", ("action",))
+        self._seconds = cache(metrics.histogram("ductor_action_seconds", "Time that actions took.", ("action",)).labels)
         metrics.gauge("ductor_worker_busy", "Actions at work in this process.").set_function(lambda: self._busy)
         metrics.gauge("ductor_worker_unreported", "Reports that dispatch has not answered.").set_function(
             lambda: len(self.reports)
@@ -159,7 +162,7 @@ class Worker:
         self._busy -= 1
         if running.timer is not None:
             running.timer.cancel()
-        self._seconds.labels(running.task.action).observe(self._clock() - running.started)
+        self._seconds(running.task.action).observe(self._clock() - running.started)
         self._report(running, completion)
         if self._busy == 0:
             self._idle.set()
@@ -170,7 +173,7 @@ class Worker:
             return
         running.reported = True
         result = _result(completion)
-        self._finished.labels(running.task.action, result).inc()
+        self._finished(running.task.action, result).inc()
         if _log.isEnabledFor(logging.DEBUG):
             told: dict[str, object] = {"duration_ms": round((self._clock() - running.started) * 1000, 2)}
             if completion is not None and result == "failure":
@@ -209,9 +212,6 @@ class Worker:
             await asyncio.wait(works, timeout=OBEY_S)
         for running in left:
             self._end(running, outcome.released(running.task))
-
-    def _clock(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 async def _within(work: Awaitable[object], seconds: float) -> None:
