@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ductord.engine.errors import EngineError
-from ductord.engine.fanned import fanned
+from ductord.engine.fanned import ChildEvent, fanned, opened
 from ductord.engine.graph import graph_of
 from ductord.engine.ledger import LedgerEvent, ledgered
 from ductord.engine.node_fold import NodeEvent, attempt_created, attempt_ended, folded
@@ -57,7 +57,6 @@ from ductord.model.fan_events import (
     ChildrenCancelled,
     ChildrenDropped,
     ChildrenSucceeded,
-    FanEvent,
     FanExpanded,
     FanResumed,
     FanStopped,
@@ -143,12 +142,13 @@ class Working:
         self._of_node(event, at)
         self._moved()
 
-    def _of_children(self, event: FanEvent | AttemptCreated | AttemptEnded, at: datetime) -> None:
+    def _of_children(self, event: ChildEvent, _at: datetime) -> None:
         index, node = self._node(event.step_ref)
-        self.nodes[index] = fanned(node, event, at)
+        self.nodes[index] = fanned(node, event)
 
     def _fan_opened(self, event: FanExpanded | FanResumed, at: datetime) -> None:
-        self._of_children(event, at)
+        index, node = self._node(event.step_ref)
+        self.nodes[index] = opened(node, event, at)
         self._moved()
 
     def _of_ledger(self, event: LedgerEvent, _at: datetime) -> None:

@@ -16,32 +16,40 @@ from ductord.model.fan_events import (
     ChildrenCancelled,
     ChildrenDropped,
     ChildrenSucceeded,
-    FanEvent,
     FanExpanded,
     FanResumed,
     FanStopped,
 )
 from ductord.model.run import Node
 
+ChildEvent = (
+    ChildrenBegun
+    | ChildrenSucceeded
+    | ChildrenCancelled
+    | ChildFailed
+    | ChildrenDropped
+    | FanStopped
+    | AttemptCreated
+    | AttemptEnded
+)
 
-def fanned(node: Node, event: FanEvent | AttemptCreated | AttemptEnded, at: datetime) -> Node:
+
+def fanned(node: Node, event: ChildEvent) -> Node:
     """The node after an event about its children. Raises `EngineError` for one that does not follow."""
-    if isinstance(event, FanExpanded | FanResumed):
-        return _opened(node, event, at)
     node_may(event.step_ref, node.status, type(event), node.status)
     fan = node.fan
     if fan is None:
         raise EngineError("NO_FAN", f"node {event.step_ref} has no children")
     match event:
+        case ChildrenSucceeded():
+            many = len(event.children)
+            after = replace(fan, open=fan.open - many, succeeded=fan.succeeded + many)
         case AttemptCreated():
             return replace(node, top=max(node.top, event.attempt))
         case AttemptEnded():
             return node
         case ChildrenBegun():
             return replace(node, fan=_begun(event, fan), top=max(node.top, event.attempt))
-        case ChildrenSucceeded():
-            many = len(event.children)
-            after = replace(fan, open=fan.open - many, succeeded=fan.succeeded + many)
         case ChildrenCancelled():
             many = len(event.children)
             after = replace(fan, open=fan.open - many, cancelled=fan.cancelled + many)
@@ -60,7 +68,8 @@ def fanned(node: Node, event: FanEvent | AttemptCreated | AttemptEnded, at: date
     return replace(node, fan=after)
 
 
-def _opened(node: Node, event: FanExpanded | FanResumed, at: datetime) -> Node:
+def opened(node: Node, event: FanExpanded | FanResumed, at: datetime) -> Node:
+    """The node when it gets its children. Raises `EngineError` as `fanned`."""
     status = NodeStatus.RUNNING if event.waiting is None else NodeStatus.WAITING
     node_may(event.step_ref, node.status, type(event), status)
     if event.attempt <= node.attempt:

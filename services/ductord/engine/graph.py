@@ -18,13 +18,14 @@ class Graph:
     `index`: ref → step index, `checkpoint_index`: name → number. `leaves`: steps without outgoing edges. `checkpoints`: per step, the checkpoints
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
     and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children, `parents`: those whose children are
-    runs. `gathers`: per scatter, the steps that gather it. `looks`: the steps that look at the run while they wait. `racers`: the steps that are in a race.
-    `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
+    runs. `compensated`: the steps that have inverse or final actions, the last first. `gathers`: per scatter, the steps that gather it. `looks`: the steps that
+    look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
     """
 
     __slots__ = (
         "checkpoint_index",
         "checkpoints",
+        "compensated",
         "exit_reads",
         "fans",
         "gathers",
@@ -51,6 +52,8 @@ class Graph:
         self.exit_reads = tuple(_exit_reads(manifest, step) for step in manifest.steps)
         self.fans = tuple(i for i, step in enumerate(manifest.steps) if step.type in _WITH_CHILDREN)
         self.parents = tuple(i for i in self.fans if _bears_runs(manifest.steps[i]))
+        compensated = [i for i, step in enumerate(manifest.steps) if step.compensation is not None]
+        self.compensated = tuple(reversed(compensated))
         self.gathers = self._gathers(manifest)
         self.looks = tuple(i for i, step in enumerate(manifest.steps) if step.wait is not None)
         self.targets = tuple(tuple(manifest.edges[e].target for e in step.outgoing) for step in manifest.steps)

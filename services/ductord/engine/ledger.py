@@ -169,7 +169,8 @@ def actions_of(step: Step, block: CompensationBlock) -> tuple[InverseSpec, ...]:
 
 def undoable(step: Step) -> bool:
     """Whether the step declares inverses."""
-    return any(actions_of(step, block) for block in (CompensationBlock.ON_FAILURE, CompensationBlock.ON_CANCEL))
+    blocks = step.compensation
+    return blocks is not None and bool(blocks.on_failure or blocks.on_cancel)
 
 
 def successes(saga: Saga) -> set[Logical]:

@@ -194,7 +194,7 @@ class Tick:
     def unset(self, kind: TimerKind, step_ref: str) -> None:
         """Have a timer of a step deleted, be it one that this very tick sets: a commit clears timers before it sets any."""
         self.effects = [
-            e for e in self.effects if not (isinstance(e, SetTimer) and (e.kind, e.step_ref) == (kind, step_ref))
+            e for e in self.effects if not (type(e) is SetTimer and e.kind is kind and e.step_ref == step_ref)
         ]
         self.do(ClearTimers(kind=kind, step_ref=step_ref))
 

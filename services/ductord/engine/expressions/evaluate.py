@@ -42,6 +42,7 @@ class Programs:
         self._programs: dict[str, _Program] = {}
         self._of_elements: dict[str, Compiled] = {}
         self._strings: dict[str, tuple[templates.Part, ...] | None] = {}
+        self._plans: dict[int, tuple[JSON, _Fill | None]] = {}
 
     def condition(self, expr: Expression, bindings: Bindings) -> bool:
         """The truth of a condition. Raises `ExpressionError`, also for any value but a bool (ruling L4)."""
@@ -58,9 +59,13 @@ class Programs:
         """The tree with every `${{ }}` filled; static parts are shared with the template. Raises `ExpressionError`, its source the string."""
         if template.static:
             return template.tree
-        fill = self._plan(template.tree)
+        tree = template.tree
+        plan = self._plans.get(id(tree))
+        if plan is None:
+            plan = self._plans[id(tree)] = tree, self._plan(tree)  # with the tree, so that no other gets its identity
+        fill = plan[1]
         if fill is None:
-            return template.tree
+            return tree
         return fill(lambda source: self._program(source).run(bindings, template.steps))
 
     def per_element(self, text: Expression | Template, bindings: Bindings) -> PerElement:

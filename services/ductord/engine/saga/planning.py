@@ -142,8 +142,8 @@ def _finals(tick: Tick) -> Iterator[Inverse]:
 
 
 def _backwards(tick: Tick) -> Iterator[tuple[str, Node]]:
-    """Steps and their nodes, the last of the graph first."""
-    for index in reversed(range(len(tick.manifest.steps))):
+    """Steps that have actions here, and their nodes, the last of the graph first."""
+    for index in tick.graph.compensated:
         yield tick.manifest.steps[index].ref, tick.work.nodes[index]
 
 

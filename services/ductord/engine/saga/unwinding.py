@@ -108,7 +108,7 @@ def _called_off(entry: Inverse, at: datetime) -> AttemptReport:
 def _next(tick: Tick) -> int | None:
     """The entry that is to begin: none while another is at work; final actions only when no inverse is owed, be it by a late success."""
     plan = tick.work.run.saga.plan
-    if any(entry.status is InverseStatus.RUNNING for entry in plan):
+    if not plan or any(entry.status is InverseStatus.RUNNING for entry in plan):
         return None
     owed = [position for position, entry in enumerate(plan) if entry.status is InverseStatus.OWED]
     return min(owed, key=lambda position: (plan[position].kind is TaskKind.FINALLY, position), default=None)
@@ -242,6 +242,8 @@ def _kin(one: Inverse, other: Inverse | AttemptReport | LateSuccess) -> bool:
 def _record(tick: Tick) -> None:
     """Have every entry written that changed in this tick."""
     plan = tick.work.run.saga.plan
+    if not plan:
+        return
     appended = sum(len(event.entries) for event in tick.events if isinstance(event, CompensationPlanned))
     changed = set(range(len(plan) - appended, len(plan)))
     for event in tick.events:
