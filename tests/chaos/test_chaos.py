@@ -112,7 +112,7 @@ async def test_killed_in_turn_loses_and_doubles_nothing() -> None:
                 _, kills = await asyncio.gather(_start_slowly(api, definitions, wide, tree), _kill_in_turn(stack))
                 assert kills >= KILLING_S / KILL_EVERY_S / 2
                 await asyncio.to_thread(stack.wait_ready)
-                await api.until_ended(90)
+                await api.until_ended(300)
             owner = await asyncpg.connect(stack.postgres.dsn("ductor"))
             try:
                 roots = "select count(*) from eec_workflow_run_start where parent_run_id is null"

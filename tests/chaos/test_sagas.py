@@ -126,7 +126,7 @@ async def test_killed_while_unwinding_the_till_balances() -> None:
                 await canceller
                 await owner.close()
                 owner = await asyncpg.connect(stack.postgres.dsn("ductor"))
-                await _until_unwound(owner, 120)
+                await _until_unwound(owner, 300)
             statuses = await assert_whole(owner)
             assert sum(statuses.values()) == SAGAS
             assert statuses["completed"] >= SAGAS / 4

@@ -74,7 +74,7 @@ async def test_killed_between_a_word_and_its_tick_applies_it_once() -> None:
                 await asyncio.sleep(0.02 * kill)
                 await asyncio.to_thread(coordinator.kill)
             coordinator.start()
-            await api.until_ended(60)
+            await api.until_ended(180)
         statuses = await assert_whole(owner)
         assert statuses == {"completed": RUNS}
         ends = "select count(*) from eec_workflow_transition t, json_array_elements(t.events) e where e ->> 'type' = 'node_ended'"

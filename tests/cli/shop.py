@@ -145,7 +145,7 @@ class Shop:
 
     def until(self, run_id: str, holds: Callable[[Any], bool]) -> Any:
         """The snapshot of a run as soon as it satisfies `holds`."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             found = self.json("run", "snapshot", run_id)["data"]
             if holds(found):

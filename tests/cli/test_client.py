@@ -103,7 +103,7 @@ def test_a_trip_is_booked_whole_or_not_at_all_c7(engine: Engine) -> None:
     code, output, _ = _ductor(engine, "trigger", "trip", "--input", '{"traveller": "Ada", "declines": 1}', "--wait")
     assert code == 1
     run_id = output.splitlines()[0]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (found := _json(engine, "run", "snapshot", run_id)["data"])["summary"]["compensation_status"] == "running":  # type: ignore[index]
         assert time.monotonic() < deadline
     assert [(entry["step_ref"], entry["block"], entry["status"]) for entry in found["compensation"]] == [  # type: ignore[index]
@@ -116,7 +116,20 @@ def test_a_trip_is_booked_whole_or_not_at_all_c7(engine: Engine) -> None:
 
 
 def test_on_a_terminal_the_graph_is_drawn(engine: Engine) -> None:
-    """A row per step in graph order with what leads to it, redrawn until the end; then the verdict."""
+    """A row per step in graph order with what leads to it, redrawn until the end; then the verdict. Who stands still may miss the middle, and looks again."""
+    for _ in range(3):
+        pictures = _pictures(engine)
+        assert re.search(r"✓ charge +succeeded", pictures[-1])
+        assert re.search(r"↷ express +skipped +choice +← pack", pictures[-1])
+        assert "9 succeeded  5 skipped" in pictures[-1]
+        assert '"outcome": "shipped"' in pictures[-1]
+        if len(pictures) > 3 and any(re.search(r"▶ reserve +running", picture) for picture in pictures):
+            return
+    raise AssertionError(pictures)
+
+
+def _pictures(engine: Engine) -> list[str]:
+    """What a terminal shows of an order, one after the other."""
     controller, terminal = os.openpty()
     environment = {
         **os.environ,
@@ -134,14 +147,8 @@ def test_on_a_terminal_the_graph_is_drawn(engine: Engine) -> None:
     ) as process:
         os.close(terminal)
         shown = _all_of(controller)
-    pictures = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).split("order v1  ")
     assert process.returncode == 0
-    assert len(pictures) > 3
-    assert any(re.search(r"▶ reserve +running", picture) for picture in pictures)
-    assert re.search(r"✓ charge +succeeded", pictures[-1])
-    assert re.search(r"↷ express +skipped +choice +← pack", pictures[-1])
-    assert "9 succeeded  5 skipped" in pictures[-1]
-    assert '"outcome": "shipped"' in pictures[-1]
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).split("order v1  ")
 
 
 def _all_of(descriptor: int) -> str:

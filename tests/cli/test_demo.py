@@ -11,11 +11,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.xdist_group("tour"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("tour"), pytest.mark.timeout(900)]
 
 
 def test_the_demo_ends_well_and_leaves_nothing() -> None:
-    """Acceptance 1: killed with -9 in mid-run, every run finishes where it left off."""
+    """Acceptance 1: killed with -9 in mid-run, every run finishes where it left off. A box that stands still may miss the middle: then it is told again."""
+    for _ in range(3):
+        told = _told()
+        if re.search(r"kill -9 \d+, with [1-9]\d* of 54 runs in the middle", told) and re.search(
+            r"[1-9]\d* lost", told
+        ):
+            return
+    raise AssertionError(told)
+
+
+def _told() -> str:
+    """What the demo says when it ends well."""
     folder = Path(tempfile.mkdtemp(prefix="ductor-demo-test-"))
     folder.chmod(0o711)
     try:
@@ -25,13 +36,12 @@ def test_the_demo_ends_well_and_leaves_nothing() -> None:
             env={**os.environ, "TMPDIR": str(folder)},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=280,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.rstrip().endswith("Nothing was lost, nothing was done twice.")
-        assert re.search(r"kill -9 \d+, with [1-9]\d* of 54 runs in the middle", done.stdout)
-        assert re.search(r"[1-9]\d* lost", done.stdout)
         assert list(folder.iterdir()) == []
+        return done.stdout
     finally:
         folder.rmdir()

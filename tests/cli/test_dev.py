@@ -30,7 +30,7 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-def _until(condition: Callable[[], bool], seconds: float = 40) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
@@ -87,7 +87,7 @@ def test_ctrl_c_in_the_middle_of_the_first_start_leaves_nothing_running(folder: 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    _until(lambda: any(folder.glob("postgres.new.*/PG_VERSION")))
+    _until(lambda: any(folder.glob("postgres.new.*/PG_VERSION")) or (folder / "postgres/PG_VERSION").exists())
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output.decode()

@@ -131,9 +131,9 @@ def test_a_race_that_was_lost_is_told_and_is_exit_code_1_c1(shop: Shop) -> None:
     assert shop.ductor("run", "pause", run)[0] == 0
     shop.stack["coordinator0"].terminate()
     try:
-        code, output, errors = shop.ductor("run", "resume", run, "--request-id", "first", "--timeout", "0.5")
+        code, output, errors = shop.ductor("run", "resume", run, "--request-id", "first", "--timeout", "1.5")
         assert (code, output) == (1, "")
-        assert "resume is still pending after 0.5 s" in errors
+        assert "resume is still pending after 1.5 s" in errors
         assert f"`ductor run operation {run} first --wait`" in errors
         assert shop.ductor("run", "resume", run, "--request-id", "second", "--no-wait") == (
             0, "resume accepted as second\n", "",

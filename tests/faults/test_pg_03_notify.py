@@ -46,7 +46,7 @@ async def test_pg_03_long_names_and_many_writers(stack: Stack, api: Api, owner: 
 
     for fields in ({"subject_id": "x" * 4096}, {"idempotency_key": "k" * 4096}):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await api.triggers.TriggerWorkflow(start(0, **fields), metadata=api.metadata, timeout=20)
+            await api.triggers.TriggerWorkflow(start(0, **fields), metadata=api.metadata, timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     for name in COORDINATORS:  # they have all of it before them when they go on
         stack[name].signal(signal.SIGSTOP)

@@ -49,16 +49,16 @@ class Family:
 
     async def cancel(self, run_id: str) -> None:
         request = controls.CancelRunRequest(run_id=run_id, request_id="stop", reason="enough")
-        await self._controls.CancelRun(request, metadata=self.api.metadata, timeout=20)
+        await self._controls.CancelRun(request, metadata=self.api.metadata, timeout=60)
 
     async def continue_as_new(self, run_id: str) -> str:
         request = controls.ContinueAsNewRunRequest(run_id=run_id, request_id="again")
-        answer = await self._controls.ContinueAsNewRun(request, metadata=self.api.metadata, timeout=20)
+        answer = await self._controls.ContinueAsNewRun(request, metadata=self.api.metadata, timeout=60)
         return str(answer.new_run_id)
 
     async def tell(self, run_id: str, step_ref: str) -> None:
         request = signals.ResolveInteractionRequest(run_id=run_id, step_ref=step_ref, request_id=f"go-{run_id}")
-        await self._signals.ResolveInteraction(request, metadata=self.api.metadata, timeout=20)
+        await self._signals.ResolveInteraction(request, metadata=self.api.metadata, timeout=60)
 
     async def runs(self, root: str) -> list[asyncpg.Record]:
         found: list[asyncpg.Record] = await self.owner.fetch(_TREE, root)

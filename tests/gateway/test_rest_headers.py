@@ -121,11 +121,11 @@ async def test_answers_are_not_for_caches(gateway: Running) -> None:
 @pytest.mark.parametrize(
     ("header", "value", "seconds"),
     [
-        ("grpc-timeout", "5S", 5),
-        ("grpc-timeout", "7000m", 7),
-        ("connect-timeout-ms", "5000", 5),
-        ("x-request-timeout", "2.5", 2.5),
-        ("x-request-timeout", "0.9", 0.9),
+        ("grpc-timeout", "50S", 50),
+        ("grpc-timeout", "70000m", 70),
+        ("connect-timeout-ms", "50000", 50),
+        ("x-request-timeout", "27.5", 27.5),
+        ("x-request-timeout", "9.9", 9.9),
     ],
 )
 async def test_ap_06_the_callers_deadline_reaches_the_service(
@@ -197,7 +197,7 @@ async def test_a_long_wait_ends_with_its_caller(gateway: Running) -> None:
     call = asyncio.create_task(
         gateway.http.post(TRIGGER, json={"wait_for_checkpoint": True, "checkpoint_timeout_seconds": 300})
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await entered.wait()
         call.cancel()
         await ended.wait()

@@ -159,7 +159,7 @@ def costly(source: str) -> ExpressionError | None:
     except ExpressionError as caught:
         return caught
     finally:
-        assert time.process_time() - begin < 3
+        assert time.process_time() - begin < 10
         assert value("[1, 2].map(i, i + 1)") == [2, 3], "the budget is one evaluation's"
     return None
 
@@ -235,7 +235,7 @@ def test_building_a_list_is_linear_ce_05() -> None:
     assert (
         len(value('TRIGGER.payload.filter(i, i.id % 2 == 0).map(i, {"id": i.id, "n": i.name + "!"})', items)) == 3_000
     )
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 8
 
 
 json_values = st.recursive(

@@ -18,12 +18,12 @@ BEGIN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 async def _list(edges: Edges, *, tenant: str = TENANT, **filters: Any) -> reads.ListAuditResponse:
-    return await edges.reads.ListAudit(reads.ListAuditRequest(**filters), metadata=as_tenant(tenant), timeout=20)
+    return await edges.reads.ListAudit(reads.ListAuditRequest(**filters), metadata=as_tenant(tenant), timeout=60)
 
 
 async def _of_run(edges: Edges, run_id: str, **fields: Any) -> reads.GetRunAuditResponse:
     request = reads.GetRunAuditRequest(run_id=run_id, **fields)
-    return await edges.reads.GetRunAudit(request, metadata=as_tenant(TENANT), timeout=20)
+    return await edges.reads.GetRunAudit(request, metadata=as_tenant(TENANT), timeout=60)
 
 
 async def _everything(edges: Edges, size: int, **filters: Any) -> list[str]:

@@ -32,7 +32,7 @@ async def _children(edges: Edges, run_id: str, *, size: int = 0, **filters: Any)
         request = reads.ListRunStepsRequest(
             run_id=run_id, step_ref="s0", page_size=size, page_token=token, payload_format=EXACT, **filters
         )
-        page = await edges.reads.ListRunSteps(request, metadata=META, timeout=20)
+        page = await edges.reads.ListRunSteps(request, metadata=META, timeout=60)
         assert not size or len(page.data) <= size
         found += page.data
         if not (token := page.next_page_token):
@@ -41,11 +41,11 @@ async def _children(edges: Edges, run_id: str, *, size: int = 0, **filters: Any)
 
 async def _child(edges: Edges, run_id: str, index: int, **fields: Any) -> run_pb2.StepState:
     request = reads.GetRunStepRequest(run_id=run_id, step_id="s0", item_index=index, payload_format=EXACT, **fields)
-    return (await edges.reads.GetRunStep(request, metadata=META, timeout=20)).data
+    return (await edges.reads.GetRunStep(request, metadata=META, timeout=60)).data
 
 
 async def _get(edges: Edges, run_id: str, **fields: Any) -> run_pb2.RunDetail:
-    answer = await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id, **fields), metadata=META, timeout=20)
+    answer = await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id, **fields), metadata=META, timeout=60)
     return answer.data
 
 
@@ -96,7 +96,7 @@ async def test_items_by_index_with_what_became_of_them_f1(
     assert (node.fan.succeeded, node.fan.failed, node.fan.cancelled, node.fan.width) == (2, 1, 1, 256)
     assert (node.fan.first_failed_index, node.fan.first_error.message) == (2, "it broke")
     request = reads.ListRunStepsRequest(run_id=rows.run_id)
-    steps = (await edges.reads.ListRunSteps(request, metadata=META, timeout=20)).data
+    steps = (await edges.reads.ListRunSteps(request, metadata=META, timeout=60)).data
     assert [step.step_ref for step in steps] == ["s0", "s1"]
     assert steps[0].fan == node.fan
     assert not steps[1].HasField("fan")
@@ -302,7 +302,7 @@ async def test_the_tree_below_a_run_f5(edges: Edges, catalogue: Catalogue, owner
 
     async def listed(**fields: Any) -> list[str]:
         request = reads.ListRunsRequest(**fields)
-        return [r.run_id for r in (await edges.reads.ListRuns(request, metadata=META, timeout=20)).data]
+        return [r.run_id for r in (await edges.reads.ListRuns(request, metadata=META, timeout=60)).data]
 
     assert set(await listed(parent_run_id=rows.run_id)) == set(ids)
     assert set(await listed(root_run_id=rows.run_id)) == {*ids, *below}
@@ -378,7 +378,7 @@ async def test_child_runs_are_woven_into_the_unified_timeline_f5(
             request = reads.GetRunTimelineRequest(
                 run_id=rows.run_id, unified=True, page_size=size, page_token=token, payload_format=EXACT
             )
-            page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=20)
+            page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=60)
             found += page.data
             if not (token := page.next_page_token):
                 return found

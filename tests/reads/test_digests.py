@@ -14,7 +14,7 @@ META = as_tenant(TENANT)
 
 
 async def _run(edges: Edges, run_id: str) -> run_pb2.RunDetail:
-    return (await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=META, timeout=20)).data
+    return (await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=META, timeout=60)).data
 
 
 async def test_a_merged_run_names_the_run_that_its_event_went_on_with(

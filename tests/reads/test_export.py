@@ -32,7 +32,7 @@ async def _text(edges: Edges, run_id: str, *, most: int = 3 << 20) -> str:
     text, token = "", ""
     while True:
         request = reads.ExportRunRequest(run_id=run_id, page_token=token)
-        page = await edges.reads.ExportRun(request, metadata=META, timeout=20)
+        page = await edges.reads.ExportRun(request, metadata=META, timeout=60)
         assert 1 <= len(page.lines.encode()) <= most
         text += page.lines
         if not (token := page.next_page_token):

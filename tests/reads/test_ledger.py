@@ -17,7 +17,7 @@ WORDS = ("owed", "running", "done", "failed", "ignored", "manual_repair")
 
 async def _list(edges: Edges, *, tenant: str = TENANT, **filters: Any) -> reads.ListCompensationsResponse:
     request = reads.ListCompensationsRequest(**filters)
-    answer = await edges.reads.ListCompensations(request, metadata=as_tenant(tenant), timeout=20)
+    answer = await edges.reads.ListCompensations(request, metadata=as_tenant(tenant), timeout=60)
     assert answer.ByteSize() < 3.1 * (1 << 20)
     return answer
 

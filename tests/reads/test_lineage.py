@@ -18,7 +18,7 @@ META = as_tenant(TENANT)
 
 async def _get(edges: Edges, run_id: str, *, tenant: str = TENANT, follow: bool = False) -> run_pb2.RunDetail:
     request = reads.GetRunRequest(run_id=run_id, follow_successors=follow)
-    return (await edges.reads.GetRun(request, metadata=as_tenant(tenant), timeout=20)).data
+    return (await edges.reads.GetRun(request, metadata=as_tenant(tenant), timeout=60)).data
 
 
 async def _continued(owner: asyncpg.Connection, first: str, generations: int) -> list[str]:

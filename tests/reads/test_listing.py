@@ -20,7 +20,7 @@ Label = common_pb2.CorrelationLabel
 
 
 async def _list(edges: Edges, *, tenant: str = TENANT, **filters: Any) -> reads.ListRunsResponse:
-    return await edges.reads.ListRuns(reads.ListRunsRequest(**filters), metadata=as_tenant(tenant), timeout=20)
+    return await edges.reads.ListRuns(reads.ListRunsRequest(**filters), metadata=as_tenant(tenant), timeout=60)
 
 
 async def _ids(edges: Edges, **filters: Any) -> list[str]:

@@ -21,7 +21,7 @@ JSON = common_pb2.PAYLOAD_FORMAT_JSON
 
 async def _get(edges: Edges, run_id: str, *, tenant: str = TENANT, payload_format: Any = 0) -> run_pb2.RunDetail:
     request = reads.GetRunRequest(run_id=run_id, payload_format=payload_format)
-    answer = await edges.reads.GetRun(request, metadata=as_tenant(tenant), timeout=20)
+    answer = await edges.reads.GetRun(request, metadata=as_tenant(tenant), timeout=60)
     assert answer.ByteSize() < 3.1 * (1 << 20)
     return answer.data
 

@@ -20,7 +20,7 @@ META = as_tenant(TENANT)
 
 async def _steps(edges: Edges, run_id: str, **fields: Any) -> reads.ListRunStepsResponse:
     answer = await edges.reads.ListRunSteps(
-        reads.ListRunStepsRequest(run_id=run_id, **fields), metadata=META, timeout=20
+        reads.ListRunStepsRequest(run_id=run_id, **fields), metadata=META, timeout=60
     )
     assert answer.ByteSize() < 3.1 * (1 << 20)
     return answer
@@ -28,14 +28,14 @@ async def _steps(edges: Edges, run_id: str, **fields: Any) -> reads.ListRunSteps
 
 async def _step(edges: Edges, run_id: str, ref: str, **fields: Any) -> run_pb2.StepState:
     request = reads.GetRunStepRequest(run_id=run_id, step_id=ref, **fields)
-    answer = await edges.reads.GetRunStep(request, metadata=META, timeout=20)
+    answer = await edges.reads.GetRunStep(request, metadata=META, timeout=60)
     assert answer.ByteSize() < 3.1 * (1 << 20)
     return answer.data
 
 
 async def _events(edges: Edges, run_id: str, **fields: Any) -> reads.ListRunEventsResponse:
     answer = await edges.reads.ListRunEvents(
-        reads.ListRunEventsRequest(run_id=run_id, **fields), metadata=META, timeout=20
+        reads.ListRunEventsRequest(run_id=run_id, **fields), metadata=META, timeout=60
     )
     assert answer.ByteSize() < 3.1 * (1 << 20)
     return answer

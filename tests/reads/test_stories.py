@@ -47,16 +47,16 @@ async def reader(shared_database: Database) -> AsyncIterator[Edges]:
 
 async def _children(reader: Edges, run_id: str, ref: str) -> list[run_pb2.StepState]:
     request = reads.ListRunStepsRequest(run_id=run_id, step_ref=ref, page_size=1_000)
-    return list((await reader.reads.ListRunSteps(request, metadata=META, timeout=20)).data)
+    return list((await reader.reads.ListRunSteps(request, metadata=META, timeout=60)).data)
 
 
 @pytest.mark.parametrize("path", FANNING, ids=lambda path: path.stem)
 async def test_children_are_as_they_were_counted(path: Path, world: PostgresWorld, reader: Edges) -> None:
     await play(read(path), world)
-    runs = (await reader.reads.ListRuns(reads.ListRunsRequest(page_size=1_000), metadata=META, timeout=20)).data
+    runs = (await reader.reads.ListRuns(reads.ListRunsRequest(page_size=1_000), metadata=META, timeout=60)).data
     for run in runs:
         request = reads.ListRunStepsRequest(run_id=run.run_id, page_size=1_000)
-        nodes = (await reader.reads.ListRunSteps(request, metadata=META, timeout=20)).data
+        nodes = (await reader.reads.ListRunSteps(request, metadata=META, timeout=60)).data
         for node in nodes:
             over = node.status not in (run_pb2.NODE_STATUS_RUNNING, run_pb2.NODE_STATUS_WAITING)
             if not node.HasField("fan") or (

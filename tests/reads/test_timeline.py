@@ -17,7 +17,7 @@ META = as_tenant(TENANT)
 
 async def _timeline(edges: Edges, run_id: str, **fields: Any) -> reads.GetRunTimelineResponse:
     request = reads.GetRunTimelineRequest(run_id=run_id, **fields)
-    answer = await edges.reads.GetRunTimeline(request, metadata=META, timeout=20)
+    answer = await edges.reads.GetRunTimeline(request, metadata=META, timeout=60)
     assert answer.ByteSize() < 3.1 * (1 << 20)
     return answer
 

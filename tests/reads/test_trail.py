@@ -84,7 +84,7 @@ async def _stubbornly(ticker: Ticker, other: Ticker, books: Books) -> None:
 
 async def _trail(edges: Edges, run_id: str) -> list[run_pb2.AuditEntry]:
     request = reads.GetRunAuditRequest(run_id=run_id, page_size=1000, payload_format=2)
-    return list((await edges.reads.GetRunAudit(request, metadata=META, timeout=20)).data)
+    return list((await edges.reads.GetRunAudit(request, metadata=META, timeout=60)).data)
 
 
 def _said(entries: list[run_pb2.AuditEntry]) -> list[tuple[str, str, str, str, str]]:

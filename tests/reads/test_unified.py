@@ -20,7 +20,7 @@ async def _everything(edges: Edges, run_id: str, size: int, *, unified: bool = T
     token = ""
     while True:
         request = reads.GetRunTimelineRequest(run_id=run_id, page_size=size, page_token=token, unified=unified)
-        page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=20)
+        page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=60)
         assert 1 <= len(page.data) <= size
         found += page.data
         if not (token := page.next_page_token):

@@ -18,12 +18,12 @@ META = as_tenant(TENANT)
 
 
 async def _steps(edges: Edges, run_id: str) -> dict[str, run_pb2.StepState]:
-    answer = await edges.reads.ListRunSteps(reads.ListRunStepsRequest(run_id=run_id), metadata=META, timeout=20)
+    answer = await edges.reads.ListRunSteps(reads.ListRunStepsRequest(run_id=run_id), metadata=META, timeout=60)
     return {step.step_ref: step for step in answer.data}
 
 
 async def _run(edges: Edges, run_id: str) -> run_pb2.RunDetail:
-    answer = await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=META, timeout=20)
+    answer = await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=META, timeout=60)
     return answer.data
 
 
@@ -32,7 +32,7 @@ async def _timeline(edges: Edges, run_id: str, size: int = 1000) -> list[run_pb2
     token = ""
     while True:
         request = reads.GetRunTimelineRequest(run_id=run_id, page_size=size, page_token=token, unified=True)
-        page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=20)
+        page = await edges.reads.GetRunTimeline(request, metadata=META, timeout=60)
         found += page.data
         if not (token := page.next_page_token):
             return found

@@ -16,7 +16,7 @@ from tests.rpc.echo import Echo, loopback, refusal_of
 async def test_reads_are_repeated_during_an_outage_and_starts_never(echo: Echo) -> None:
     echo.reads.outages = 2
     stub = reads_grpc.WorkflowServiceStub(echo.channel)
-    answer = await stub.GetRun(reads_pb2.GetRunRequest(run_id="r"), metadata=outgoing(tenant_id="acme"), timeout=20)
+    answer = await stub.GetRun(reads_pb2.GetRunRequest(run_id="r"), metadata=outgoing(tenant_id="acme"), timeout=60)
     assert answer.data.summary.run_id == "r"
     assert echo.reads.outages == 0
     assert (await echo.refusal("away")).reason == "DATABASE_UNAVAILABLE"
@@ -58,7 +58,7 @@ async def test_a_call_finds_a_service_that_comes_back_on_its_port() -> None:
             await stub.GetRun(reads_pb2.GetRunRequest(), metadata=outgoing(tenant_id="a"), timeout=5)
         async with hosting([Echo().service], loopback(grpc_address=str(address))):
             answer = await stub.GetRun(
-                reads_pb2.GetRunRequest(run_id="r"), metadata=outgoing(tenant_id="a"), timeout=10, wait_for_ready=True
+                reads_pb2.GetRunRequest(run_id="r"), metadata=outgoing(tenant_id="a"), timeout=60, wait_for_ready=True
             )
     assert answer.data.summary.run_id == "r"
 

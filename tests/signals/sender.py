@@ -17,7 +17,7 @@ class Sender(msgspec.Struct, frozen=True):
     edges: Edges
     tenant: str = TENANT
 
-    async def call(self, rpc: str, timeout: float = 20, **fields: Any) -> Any:
+    async def call(self, rpc: str, timeout: float = 60, **fields: Any) -> Any:
         """Any RPC; fields as JSON has them."""
         request = ParseDict(fields, getattr(api, f"{rpc}Request")())
         return await getattr(self.edges.signals, rpc)(request, metadata=as_tenant(self.tenant), timeout=timeout)

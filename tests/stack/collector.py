@@ -46,7 +46,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         with self._arrived:
             return [span for span in self._spans if span.trace_id == trace_id]
 
-    def await_trace(self, trace_id: str, complete: Callable[[list[Span]], bool], seconds: float = 20) -> list[Span]:
+    def await_trace(self, trace_id: str, complete: Callable[[list[Span]], bool], seconds: float = 60) -> list[Span]:
         """The spans of a trace as soon as they are `complete`. Raises TimeoutError with what there is."""
         deadline = time.monotonic() + seconds
         with self._arrived:

@@ -95,9 +95,9 @@ class Api:
     async def publish(self, tree: Mapping[str, Any]) -> str:
         """Create and publish a definition; its definition id."""
         request = message(definitions.CreateWorkflowDefinitionRequest, tree)
-        created = await self.definitions.CreateWorkflowDefinition(request, metadata=self.metadata, timeout=20)
+        created = await self.definitions.CreateWorkflowDefinition(request, metadata=self.metadata, timeout=60)
         publish = definitions.PublishWorkflowDefinitionRequest(id=created.data.id)
-        await self.definitions.PublishWorkflowDefinition(publish, metadata=self.metadata, timeout=20)
+        await self.definitions.PublishWorkflowDefinition(publish, metadata=self.metadata, timeout=60)
         return str(created.data.id)
 
     async def start_many(
@@ -120,11 +120,11 @@ class Api:
     async def active(self, definition_type: str = "") -> int:
         """How many runs have not ended yet (at most 1,000 are counted)."""
         request = reads.ListRunsRequest(active_only=True, workflow_type=definition_type, page_size=1000)
-        return len((await self.reads.ListRuns(request, metadata=self.metadata, timeout=20)).data)
+        return len((await self.reads.ListRuns(request, metadata=self.metadata, timeout=60)).data)
 
     async def run(self, run_id: str) -> run_pb2.RunDetail:
         """One run."""
-        answer = await self.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=self.metadata, timeout=20)
+        answer = await self.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=self.metadata, timeout=60)
         return answer.data
 
     async def until_ended(self, seconds: float = 60, *, poll: float = 0.2) -> None:
