@@ -125,6 +125,9 @@ async def test_a_repeated_poll_redelivers_a_lost_reply(client: Client, queue: Qu
     assert await client.beat(*again) == ["CONTINUE"] * 2
     await client.succeed(again[:1])
     assert [task.run_id for task in await client.poll(2, poll_id="p", worker_id="w")] == [again[1].run_id]
+    # A worker that drains wants no other task, and names an action that nobody has.
+    assert [task.run_id for task in await client.poll(poll_id="p", worker_id="w", actions=["-"])] == [again[1].run_id]
+    assert await client.poll(poll_id="q", worker_id="w", actions=["-"]) == []
 
 
 async def test_a_poll_id_is_no_key_to_others_tasks(client: Client, queue: Queue) -> None:

@@ -29,6 +29,10 @@ CALL_MARGIN_S: Final = 10.0
 OBEY_S: Final = 0.3
 """How long cancelled actions get to end before their tasks are given back without them."""
 FLUSH_S: Final = 0.5
+RECLAIM_S: Final = 1.0
+"""How long a worker that drains asks after what the poll that it cancelled may have been given."""
+NOBODYS: Final = "-"
+"""An action that no task can have."""
 
 _log = logging.getLogger("ductor.worker")
 
@@ -111,7 +115,7 @@ class Worker:
         self._poll_id = secrets.token_hex(16)
         for task in reply.tasks:
             if self._draining:  # the reply was faster than the cancelling of its call
-                self._report(self._taken(task, asked), outcome.released(task))
+                self._decline(task, asked)
             else:
                 self._begin(task, asked)
         return 0
@@ -119,12 +123,15 @@ class Worker:
     async def drain(self) -> None:
         """Stop polling at once, let finish what can in time, give the rest back, and see every report off. Cut short when it is cancelled."""
         self._draining = True
-        if self._call is not None:
-            self._call.cancel()
+        polling = self._call
+        if polling is not None:
+            polling.cancel()
         deadline = self._clock() + self._options.drain_ms / 1000
         reserve = min(OBEY_S + FLUSH_S, self._options.drain_ms / 4000)
         cut: asyncio.CancelledError | None = None
         try:
+            if polling is not None:
+                await _within(self._reclaim(), min(RECLAIM_S, self._options.drain_ms / 4000))
             await _within(self._idle.wait(), deadline - reserve - self._clock())
         except asyncio.CancelledError as error:  # a second signal: give back at once
             cut = error
@@ -132,6 +139,30 @@ class Worker:
         await _within(self.reports.flushed(), FLUSH_S if cut else max(deadline - self._clock(), FLUSH_S))
         if cut is not None:
             raise cut
+
+    async def _reclaim(self) -> None:
+        """Release what the cancelled poll was given by an answer that is still on its way: by its id dispatch hands that out again, and nothing else, as the
+        action is nobody's. Otherwise it would be lost only when its lease ends (KB-01)."""
+        request = api.PollTasksRequest(
+            queues=self._options.queues,
+            actions=[NOBODYS],
+            worker_id=self.worker_id,
+            poll_id=self._poll_id,
+            max_tasks=self._options.slots,
+        )
+        asked = self._clock()
+        try:
+            reply = await self._stub.PollTasks(request, metadata=self._metadata, timeout=RECLAIM_S)
+        except grpc.aio.AioRpcError:  # then the lease ends by itself
+            return
+        for task in reply.tasks:
+            self._decline(task, asked)
+
+    def _decline(self, task: api.Task, asked: float) -> None:
+        """Give back what came too late to be begun."""
+        running = self._taken(task, asked)
+        running.ended = True
+        self._report(running, outcome.released(task))
 
     def _taken(self, task: api.Task, asked: float) -> Running:
         running = Running(task, asked, self._clock())
