@@ -8,8 +8,11 @@ from (
     select distinct eec_digest_lock_key(x.tenant_id, x.family_slug, x.step_ref, coalesce(x.key, w.key)) as lock
     from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[]) as x(tenant_id, run_id, step_ref, attempt, family_slug, key)
     left join lateral (
-        select d.key from eec_workflow_digest_arrival a join eec_workflow_digest d on d.tenant_id = a.tenant_id and d.window_id = a.window_id
-        where x.key is null and a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.attempt = x.attempt offset 0
+        select d.key from (
+            select tenant_id, window_id from eec_workflow_digest_arrival
+            where tenant_id = x.tenant_id and run_id = x.run_id and step_ref = x.step_ref and attempt = x.attempt offset 0
+        ) a join eec_workflow_digest d on d.tenant_id = a.tenant_id and d.window_id = a.window_id
+        where x.key is null offset 0
     ) w on true
     where x.key is not null or w.key is not null
     order by lock offset 0
