@@ -1,5 +1,6 @@
 """Signals as rows: applied once however often a tick dies, put away with their run, handed on to its successor (rulings E1, C6, C8)."""
 
+import asyncpg
 import pytest
 
 from ductord.coordinator.cache import Cache
@@ -34,12 +35,18 @@ async def _ends(books: Books, run_id: str) -> list[NodeEnded]:
     return [event for events in await books.history(run_id) for event in events if isinstance(event, NodeEnded)]
 
 
-async def _die(ticker: Ticker) -> None:
-    """A coordinator ticks, writes everything, and is killed before its transaction commits."""
-    transaction = ticker.connection.transaction()
-    await transaction.start()
-    assert (await ticker.tick()).transitions == 1
-    await transaction.rollback()
+_DIE = """
+create function die() returns trigger language plpgsql as $$ begin raise exception 'gone' using errcode = 'admin_shutdown'; end $$;
+create constraint trigger die after insert on eec_workflow_transition deferrable initially deferred for each row execute function die();
+"""
+
+
+async def _die(books: Books, ticker: Ticker) -> None:
+    """A coordinator ticks, writes everything, and is gone before its transaction commits."""
+    await books.owner.execute(_DIE)
+    with pytest.raises(asyncpg.AdminShutdownError):
+        await ticker.tick()
+    await books.owner.execute("drop trigger die on eec_workflow_transition; drop function die()")
     ticker.cache = Cache()
 
 
@@ -48,7 +55,7 @@ async def test_e1_a_signal_is_applied_once_however_often_a_tick_dies(books: Book
     run_id = await _started(books, ticker, *APPROVAL)
     await say(books, run_id, SignalVerb.APPROVE, "ap", {"limit": 5}, request_id="yes")
     for _ in range(3):
-        await _die(ticker)
+        await _die(books, ticker)
         assert await _signals(books, run_id) == [("yes", "kept", "")]
     await ticker.drain()
     assert (await books.settled(run_id)).status == "completed"
@@ -69,7 +76,7 @@ async def test_tc_10_a_timer_fires_once_however_often_a_tick_dies(books: Books, 
     await books.owner.execute("update eec_workflow_timer set due_time = eec_now() - interval '1 second'")
     assert (await watch(ticker.connection)).timers == 1
     for _ in range(3):
-        await _die(ticker)
+        await _die(books, ticker)
         assert (await watch(ticker.connection)).timers == 0
     await ticker.drain()
     assert (await books.settled(run_id)).status == "completed"

@@ -54,16 +54,6 @@ async def commit(
     kept = [d for d in decided if d.key[1] not in lost]
     if not kept:
         return lost
-    written = [d for d in kept if d.decision.events]
-    if written:
-        await connection.execute(
-            SQL["insert_transitions"],
-            [d.key[0] for d in written],
-            [d.key[1] for d in written],
-            [d.decision.run.seq for d in written if d.decision.run],
-            [history.encode(d.decision.events) for d in written],
-            now,
-        )
     channels += await _write_effects(connection, kept, by_class(kept) if lost else of, now)
     calm = [d for d in kept if d.loaded.quarantined]
     if calm:
@@ -72,15 +62,15 @@ async def commit(
 
 
 async def _write_runs(connection: asyncpg.Connection, changed: list[Decided], now: datetime) -> set[str]:
-    """Write the states; the ids of the runs that did not lose the race."""
+    """Write the states and the transitions that led to them; the ids of the runs that did not lose the race."""
     won: set[str] = set()
     if old := [d for d in changed if d.loaded.known.run is not None and not d.was.terminal]:
         columns = _run_columns(old)
-        won |= {row[0] for row in await connection.fetch(SQL["update_runs"], *columns[:13], now, columns[13])}
+        won |= {row[0] for row in await connection.fetch(SQL["update_runs"], *columns[:13], now, *columns[13:])}
     if ended := [d for d in changed if d.was.terminal]:
         columns = _run_columns(ended)
         keeps = [not d.reopened and _result(d) is None for d in ended]
-        rows = await connection.fetch(SQL["update_ended_runs"], *columns[:13], now, columns[13], keeps)
+        rows = await connection.fetch(SQL["update_ended_runs"], *columns[:13], now, columns[13], keeps, columns[14])
         won |= {row[0] for row in rows}
     if new := [d for d in changed if d.loaded.known.run is None]:
         columns = _run_columns(new)
@@ -93,6 +83,7 @@ async def _write_runs(connection: asyncpg.Connection, changed: list[Decided], no
             [FORMAT_VERSION] * len(new),
             [d.loaded.compiled.manifest.engine_level for d in new if d.loaded.compiled],
             [d.decision.run.start_time for d in new if d.decision.run],
+            columns[14],
         )
         won |= {row[0] for row in rows}
     if marked := [(*d.key, *marks) for d in changed if d.key[1] in won and (marks := _marks(d)) is not None]:
@@ -139,6 +130,7 @@ def _run_columns(decided: list[Decided]) -> list[list[Any]]:
                 result.output_json if result is not None and refs is None else None,
                 orjson.dumps(refs).decode() if refs is not None else None,
                 run.end_time,
+                history.encode(d.decision.events),
             )
         )
     return [list(column) for column in zip(*rows, strict=True)]

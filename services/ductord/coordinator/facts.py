@@ -1,6 +1,6 @@
 """Facts: what reached runs between two ticks, loaded for a whole batch at once. Reads only, and judges nothing.
 
-Reports and timers are looked for at every tick, by probes of small indexes. Controls and late successes are rare, as is word from outside: whether a run has
+Reports are looked for at every tick, by probes of a small index. Due timers, controls and late successes are rare, as is word from outside: whether a run has
 any came along with its row. Which attempts a worker has taken is asked for only where a tick may end attempts that nobody has reported on.
 """
 

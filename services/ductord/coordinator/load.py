@@ -64,7 +64,7 @@ async def load(
         LARGE_BYTES,
     )
     most = None if whole else max(_REPORTS_LEAST, min(SHOWN, _REPORTS // len(claimed)))
-    facts, now = await _facts(connection, keys, rows, claimed[0]["now"], most)
+    facts, now = await _facts(connection, rows, claimed[0]["now"], most)
     versions, foreign_versions = await _compiled(connection, cache, rows)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
     for row in rows:
@@ -77,18 +77,21 @@ async def load(
 
 
 async def _facts(
-    connection: asyncpg.Connection, keys: Keys, rows: Sequence[asyncpg.Record], now: datetime, most: int | None
+    connection: asyncpg.Connection, rows: Sequence[asyncpg.Record], now: datetime, most: int | None
 ) -> tuple[dict[str, Facts], datetime]:
     """The facts of all runs, by run id, and the time of the tick: `now`, or that of the newest fact, which may have come in since. `rows`: of the runs;
-    `most`: how many reports of each are shown."""
+    `most`: how many reports of each are shown. A run that no tick has begun has no attempts and no timers."""
     facts: dict[str, Facts] = defaultdict(Facts)
-    newest = [now, *await load_reports(connection, keys, facts, most)]
+    newest = [now]
+    if begun := [row for row in rows if row["record_version"] is not None]:
+        newest += await load_reports(connection, keys_of(begun), facts, most)
     for which, add in _RARE.items():
         if having := [row for row in rows if row[which]]:
             newest += await add(connection, keys_of(having), facts)
-    # Timers last: a transition is decided from every timer that is due at its time, and from no fact that is younger.
+    # Timers last: a transition is decided from every timer that is due at its time, and from no fact that is younger. Only ticks of the run set and clear them.
     now = max(newest)
-    await load_timers(connection, keys, facts, now)
+    if timed := [row for row in begun if row["timer_due"] is not None and row["timer_due"] <= now]:
+        await load_timers(connection, keys_of(timed), facts, now)
     return facts, now
 
 

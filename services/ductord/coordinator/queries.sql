@@ -62,8 +62,8 @@ select tenant_id, run_id::text, eec_now() as now from locked;
 
 -- name: load_runs
 -- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again, nor are payloads of
--- more than $5 bytes sent along. `controlled`, `late`, `signalled`, `received`, `placed` and `childed` say whether there is anything of that kind at all: probes of tiny
--- indexes, so that the common tick needs no statement more.
+-- more than $5 bytes sent along. `controlled`, `late`, `signalled`, `received`, `placed` and `childed` say whether there is anything of that kind at all, `timer_due` when
+-- the first timer is due: probes of tiny indexes, so that the common tick needs no statement more.
 select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
        s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.actor, s.continued_from_run_id::text,
        s.reset_from_run_id::text, s.reset_from_seq,
@@ -81,7 +81,7 @@ select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s
        case when r.record_version = c.known then null else r.edge_states end as edge_states,
        case when r.record_version = c.known then null else r.run_state::text end as run_state,
        q.ticks as quarantine_ticks, i.found is not null as controlled, l.found is not null as late, g.found is not null as signalled,
-       e.found is not null as received, d.found is not null as placed, k.found is not null as childed
+       e.found is not null as received, d.found is not null as placed, k.found is not null as childed, t.due_time as timer_due
 from unnest($1::text[], $2::uuid[], $3::int[], $4::bool[]) as c(tenant_id, run_id, known, start_known)
 join eec_workflow_run_start s on s.tenant_id = c.tenant_id and s.run_id = c.run_id
 left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
@@ -108,6 +108,9 @@ left join lateral (
     select true as found from eec_workflow_child n
     where n.tenant_id = c.tenant_id and n.parent_run_id = c.run_id and n.end_time is not null and n.applied_time is null and n.sync and not n.detached limit 1
 ) k on true
+left join lateral (
+    select m.due_time from eec_workflow_timer m where m.tenant_id = c.tenant_id and m.run_id = c.run_id order by m.due_time limit 1
+) t on true
 order by s.run_id;
 
 -- name: load_large
@@ -124,45 +127,71 @@ from eec_workflow_version
 where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
 
 -- name: update_runs
--- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A decision for an open run never matches a
--- terminal row (SW-05); that is said by status, because `end_time is null` would let the planner walk the index of open runs once per row.
-update eec_workflow_run r
-set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
-    current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
-    result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
-from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[])
-     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs, end_time)
-where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status in ('running', 'paused')
-returning r.run_id::text;
+-- The guard of the whole commit: who lost the race is not in RETURNING, and nothing else of that run is written. A new state and the transition that led to it are
+-- one statement, here and in the two that follow. A decision for an open run never matches a terminal row (SW-05); that is said by status, because `end_time is
+-- null` would let the planner walk the index of open runs once per row.
+with won as (
+    update eec_workflow_run r
+    set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
+        current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
+        result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
+    from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
+                $12::text[], $13::text[], $15::timestamptz[], $16::text[])
+         as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
+              end_time, events)
+    where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status in ('running', 'paused')
+    returning r.tenant_id, r.run_id, r.record_version, x.events
+),
+told as (
+    insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
+    select tenant_id, run_id, record_version, $14::timestamptz, events::json from won
+)
+select run_id::text from won;
 
 -- name: update_ended_runs
 -- The same for decisions about runs that have ended: compensation moves and the result stays (`keeps`), or a redrive takes the run up again. Never matches an open
 -- row.
-update eec_workflow_run r
-set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
-    current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
-    result = case when x.keeps then r.result else x.result::json end, result_refs = case when x.keeps then r.result_refs else x.result_refs::jsonb end,
-    update_time = $14::timestamptz, end_time = x.end_time
-from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[], $16::bool[])
-     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
-          end_time, keeps)
-where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status not in ('running', 'paused')
-returning r.run_id::text;
+with won as (
+    update eec_workflow_run r
+    set status = x.status, record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states, run_state = x.run_state::jsonb,
+        current_step = x.current_step, has_errors = x.has_errors, error_code = x.error_code, error_message = x.error_message,
+        result = case when x.keeps then r.result else x.result::json end, result_refs = case when x.keeps then r.result_refs else x.result_refs::jsonb end,
+        update_time = $14::timestamptz, end_time = x.end_time
+    from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
+                $12::text[], $13::text[], $15::timestamptz[], $16::bool[], $17::text[])
+         as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
+              end_time, keeps, events)
+    where r.tenant_id = x.tenant_id and r.run_id = x.run_id and r.record_version = x.known and r.status not in ('running', 'paused')
+    returning r.tenant_id, r.run_id, r.record_version, x.events
+),
+told as (
+    insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
+    select tenant_id, run_id, record_version, $14::timestamptz, events::json from won
+)
+select run_id::text from won;
 
 -- name: insert_runs
 -- A reset run begins behind the transitions that it adopts ($3: how many).
-insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
-                              error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
-select x.tenant_id, x.run_id, x.known + 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step, x.has_errors, x.error_code,
-       x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, x.start_time
-from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[], $19::timestamptz[])
-     as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
-          end_time, version_id, format_version, engine_level, start_time)
-on conflict (tenant_id, run_id) do nothing
-returning run_id::text;
+with x as (
+    select * from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
+                         $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[], $19::timestamptz[], $20::text[])
+         as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
+              end_time, version_id, format_version, engine_level, start_time, events)
+),
+won as (
+    insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
+                                  error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
+    select x.tenant_id, x.run_id, x.known + 1, x.status, x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step, x.has_errors, x.error_code,
+           x.error_message, x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, x.start_time
+    from x
+    on conflict (tenant_id, run_id) do nothing
+    returning tenant_id, run_id, record_version
+),
+told as (
+    insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
+    select w.tenant_id, w.run_id, w.record_version, $14::timestamptz, x.events::json from won w join x on x.run_id = w.run_id and x.tenant_id = w.tenant_id
+)
+select run_id::text from won;
 
 -- name: mark_runs
 -- What of a run changes seldom, and only for those of which it has changed.
@@ -172,11 +201,6 @@ set compensation_status = x.compensation_status, close_reason = x.close_reason, 
 from unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::uuid[], $6::bool[], $7::uuid[])
      as x(tenant_id, run_id, compensation_status, close_reason, continued_to_run_id, held, merged_into_run_id)
 where r.tenant_id = x.tenant_id and r.run_id = x.run_id;
-
--- name: insert_transitions
-insert into eec_workflow_transition (tenant_id, run_id, seq, at, events)
-select x.tenant_id, x.run_id, x.seq, $5::timestamptz, x.events::json
-from unnest($1::text[], $2::uuid[], $3::int[], $4::text[]) as x(tenant_id, run_id, seq, events);
 
 -- name: set_timers
 -- A timer that is due when it is set wakes its run here: the watch looks for what comes due, not for what long was (PG-05).
