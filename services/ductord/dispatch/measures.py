@@ -16,6 +16,7 @@ from ductord.dispatch.token import LeaseKey
 from ductord.rpc.metrics import Cap, Metrics
 
 _QUEUES: Final = 50
+_LATE: Final = (Verdict.STALE, Verdict.TIMED_OUT)
 
 _log: Final = logging.getLogger("ductor.dispatch")
 
@@ -47,12 +48,14 @@ class Measures:
 
     def leased(self, tasks: Sequence[LeasedTask]) -> None:
         """Tasks went to a worker."""
-        for tier, count in Counter(task.tier for task in tasks).items():
-            self._leased(tier).inc(count)
-        told = _log.isEnabledFor(logging.DEBUG)
+        waited: dict[str, list[float]] = {}
         for task in tasks:
-            self._waited(task.tier).observe(max(task.waited_ms, 0) / 1000)
-            if told:
+            waited.setdefault(task.tier, []).append(max(task.waited_ms, 0) / 1000)
+        for tier, seconds in waited.items():
+            self._leased(tier).inc(len(seconds))
+            self._waited(tier).observe_all(seconds)
+        if _log.isEnabledFor(logging.DEBUG):
+            for task in tasks:
                 fields = {"trace_id": task.traceparent[3:35], "action": task.action, "queue": task.queue}
                 _log.debug("a task was leased", extra=_ids(task.key) | fields)
 
@@ -60,10 +63,9 @@ class Measures:
         """Reports were judged."""
         for result, count in Counter(map(outcome_counted, settled)).items():
             self._reports(result).inc(count)
+        self._ran.observe_all([each.ran_ms / 1000 for each in settled if each.ran_ms is not None])
         for each in settled:
-            if each.ran_ms is not None:
-                self._ran.observe(each.ran_ms / 1000)
-            if each.verdict in (Verdict.STALE, Verdict.TIMED_OUT):
+            if each.verdict in _LATE:
                 # The trace of the call is the worker's own, not the run's: better none than another's.
                 _log.info("a report came too late and changes nothing", extra=_ids(each.report.key) | {"trace_id": ""})
 

@@ -76,9 +76,10 @@ class Outcomes:
         done = {each.report.number for each in settled}
         rest = [report for report in ordered if report.number not in done]
         if rest:
-            late, now = await self._settle(rest)
+            late, settle_time = await self._settle(rest)
             settled += late
-        return Recorded(settled, now or await self._now())
+            now = settle_time or now
+        return Recorded(settled, now)
 
     async def heartbeat(self, beats: Sequence[Beat]) -> tuple[dict[int, bool], datetime]:
         """Renew leases (A5): number → whether the worker is to stop, and the database time. A number that is missing has lost its lease."""
@@ -93,15 +94,15 @@ class Outcomes:
         answers = {beat.number: held[beat.key] for beat in beats if beat.key in held}
         return answers, found[0]["now"] if found else await self._now()
 
-    async def _accept(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
+    async def _accept(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime]:
         rows = [
-            (*key, r.outcome.value, r.output, r.output_size, r.output_hash, r.error_code, r.error_message, r.non_retryable, r.retry_after_ms)
+            (*key, r.outcome.value, r.output, r.output_size, r.output_hash, r.error_code, r.error_message, r.non_retryable or None,
+             r.retry_after_ms)
             for key, r in ((each.key, each.report) for each in reports)
         ]  # fmt: skip
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(_COLUMNS)]
-        accepted = await self._fetch("complete", *columns)
-        settled = [_accepted(reports[place - 1], outcome, ran_ms) for place, outcome, ran_ms, *_ in accepted]
-        return settled, accepted[0]["now"] if accepted else None
+        columns = [_column(values) for values in zip(*rows, strict=True)] or [[] for _ in range(_COLUMNS)]
+        head, *accepted = await self._fetch("complete", *columns)
+        return [_accepted(reports[place - 1], outcome, ran_ms) for place, outcome, ran_ms, _ in accepted], head["now"]
 
     async def _settle(self, reports: Sequence[KeyedReport]) -> tuple[list[Settled], datetime | None]:
         rows = [
@@ -135,6 +136,11 @@ class Outcomes:
     async def _now(self) -> datetime:
         now: datetime = await self._pool.fetchval(SQL["now"])
         return now
+
+
+def _column(values: Sequence[Any]) -> Sequence[Any]:
+    """What is null throughout costs nothing when it is left out."""
+    return [] if values.count(None) == len(values) else values
 
 
 def _accepted(report: KeyedReport, outcome: str, ran_ms: int | None) -> Settled:

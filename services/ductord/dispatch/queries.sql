@@ -182,7 +182,8 @@ select (select count(*) from returned)::int, (select count(*) from hint)::int;
 -- name: complete
 -- First writer wins: a report counts where the attempt is open, unreported and leased under this secret. Past its deadline the outcome is `timed_out` and
 -- what the worker brought is kept as stale (A3, A4). One wake-up per run and one hint, in the same transaction. Rows that do not come back are for `settle`.
--- The caller sorts by key, so that two batches lock in one order. `place`: a report's in the arrays, from 1.
+-- The caller sorts by key, so that two batches lock in one order. An array may be left empty whose values are all null. The first row tells the time; `place` is
+-- a report's in the arrays, from 1.
 with accepted as (
     update eec_workflow_step_attempt a
     set report_time = eec_now(),
@@ -192,7 +193,7 @@ with accepted as (
         output_hash = case when a.deadline_time <= eec_now() then null else x.output_hash end,
         error_code = case when a.deadline_time <= eec_now() then null else x.error_code end,
         error_message = case when a.deadline_time <= eec_now() then null else x.error_message end,
-        non_retryable = x.non_retryable and a.deadline_time > eec_now() is not false,
+        non_retryable = coalesce(x.non_retryable, false) and a.deadline_time > eec_now() is not false,
         retry_after_ms = case when a.deadline_time <= eec_now() then null else x.retry_after_ms end,
         stale_time = case when a.deadline_time <= eec_now() then eec_now() end,
         stale_outcome = case when a.deadline_time <= eec_now() then x.outcome end,
@@ -209,7 +210,9 @@ with accepted as (
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct a.tenant_id, a.run_id from accepted a),
 hint as (select eec_notify('ductor_wakeup') from accepted limit 1)
-select a.place, a.outcome, a.ran_ms, eec_now() as now, (select count(*) from hint)::int as hinted from accepted a;
+select a.place, a.outcome, a.ran_ms, s.now
+from (select eec_now() as now, (select count(*) from hint) as hinted) s full join accepted a on false
+order by a.place nulls first;
 
 -- name: settle
 -- Reports that did not count, told apart: `repeated` says again what was accepted; anything else came too late, and the first such report is kept. A success that is

@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     # How much at once
     coordinator_batch_size: Count = 500
     dispatch_batch_size: Count = 500
-    worker_slots: Count = Field(default=200, description="how many attempts one worker runs at once")
+    worker_slots: Count = Field(default=500, description="how many attempts one worker runs at once")
     worker_queues: str = Field(default="default", description="the queues that the worker polls, comma-separated")
     max_calls: Count = Field(default=2_000, description="RPCs in flight in one process; more are refused as OVERLOADED")
 

@@ -172,11 +172,11 @@ class Worker:
     def _begin(self, task: api.Task, asked: float) -> None:
         running = self._taken(task, asked)
         self._busy += 1
-        if not self._actions.waits(task.action):
+        if not self._actions.waits(running.action):
             self._end(running, self._actions.run(running))
             return
         self._idle.clear()
-        running.work = asyncio.create_task(self._work(running), name=f"action {task.action}")
+        running.work = asyncio.create_task(self._work(running), name=f"action {running.action}")
         if task.HasField("remaining_ms"):
             delay = task.remaining_ms / 1000
             running.timer = asyncio.get_running_loop().call_later(delay, self._stop, running, Stop.TIMED_OUT)
@@ -193,7 +193,7 @@ class Worker:
         self._busy -= 1
         if running.timer is not None:
             running.timer.cancel()
-        self._seconds(running.task.action).observe(self._clock() - running.started)
+        self._seconds(running.action).observe(self._clock() - running.started)
         self._report(running, completion)
         if self._busy == 0:
             self._idle.set()
@@ -204,7 +204,7 @@ class Worker:
             return
         running.reported = True
         result = _result(completion)
-        self._finished(running.task.action, result).inc()
+        self._finished(running.action, result).inc()
         if _log.isEnabledFor(logging.DEBUG):
             told: dict[str, object] = {"duration_ms": round((self._clock() - running.started) * 1000, 2)}
             if completion is not None and result == "failure":

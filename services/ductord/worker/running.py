@@ -36,6 +36,7 @@ class Running:
     """One leased task in this worker, from the poll's reply until dispatch has answered its report. Times by the event loop's clock."""
 
     __slots__ = (
+        "action",
         "beat_at",
         "beat_s",
         "details",
@@ -46,11 +47,15 @@ class Running:
         "stop",
         "task",
         "timer",
+        "token",
         "work",
     )
 
     def __init__(self, task: api.Task, asked: float, now: float) -> None:
         self.task = task
+        self.token = task.task_token
+        """The task's token. It and the action are asked for often, and a message makes a new text each time."""
+        self.action = task.action
         self.started = now
         self.lease_until = asked + task.lease_ms / 1000
         """The lease lasts at least until here: counted from before the request that took or renewed it."""
@@ -65,11 +70,6 @@ class Running:
         """The action is through, its slot is free."""
         self.reported = False
         """A report was handed on; there is at most one."""
-
-    @property
-    def token(self) -> str:
-        """The task's token."""
-        return self.task.task_token
 
 
 class Actions:
@@ -98,7 +98,7 @@ class Actions:
     def run(self, running: Running) -> api.TaskCompletion:
         """Run a plain action."""
         try:
-            with _spanned(running.task) as span:
+            with _spanned(running) as span:
                 action, args, context = self._prepared(running, span)
                 return self._success(running, action(args, context))
         except BaseException as error:
@@ -109,7 +109,7 @@ class Actions:
     async def run_waiting(self, running: Running) -> api.TaskCompletion | None:
         """Run an action that waits; None when there is nobody to report to. Raises nothing, whatever the action does."""
         try:
-            with _spanned(running.task) as span:
+            with _spanned(running) as span:
                 action, args, context = self._prepared(running, span)
                 return self._success(running, await action(args, context))
         except asyncio.CancelledError:
@@ -121,20 +121,22 @@ class Actions:
 
     def _prepared(self, running: Running, span: Span) -> tuple[Callable[[Any, ActionContext], Any], Any, ActionContext]:
         task = running.task
-        action = self._actions.get(task.action)
+        action = self._actions.get(running.action)
         if action is None:
-            raise ActionError("UNIMPLEMENTED", f"this worker has no action {task.action}")
+            raise ActionError("UNIMPLEMENTED", f"this worker has no action {running.action}")
         args = jsonvalue.parse(task.input_json, root="args", max_bytes=None)
         if not isinstance(args, dict):
             raise ActionError("INVALID_ARGUMENT", "args are not an object")
-        schema = self._schemas.get(task.action)
+        schema = self._schemas.get(running.action)
         if schema is not None and (faults := schema.faults(args, root="args")):
             raise ActionError("INVALID_ARGUMENT", "; ".join(f"{fault.path}: {fault.message}" for fault in faults[:5]))
         return action, args, _context(running, span)
 
     def _success(self, running: Running, output: Any) -> api.TaskCompletion:
         text = jsonvalue.encode(output, root="output", max_bytes=self._payload_max_bytes)
-        return api.TaskCompletion(task_token=running.task.task_token, success=api.TaskSuccess(output_json=text))
+        completion = api.TaskCompletion(task_token=running.token)
+        completion.success.output_json = text
+        return completion
 
 
 def failure_of(task: api.Task, error: BaseException) -> api.TaskCompletion:
@@ -218,7 +220,8 @@ def _context(running: Running, span: Span) -> ActionContext:
     )
 
 
-def _spanned(task: api.Task) -> Span:
+def _spanned(running: Running) -> Span:
+    task = running.task
     attributes: dict[str, str | int | float | bool] | None = None
     if recording():
         attributes = {
@@ -227,7 +230,7 @@ def _spanned(task: api.Task) -> Span:
             "ductor.step_ref": task.step_ref,
             "ductor.attempt": task.attempt,
         }
-    return start_span(f"action {task.action}", traceparent=task.traceparent, attributes=attributes, kind="consumer")
+    return start_span(f"action {running.action}", traceparent=task.traceparent, attributes=attributes, kind="consumer")
 
 
 def _described(error: BaseException) -> str:
