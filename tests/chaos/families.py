@@ -11,7 +11,7 @@ WIDTH = 1_000
 TREE = 1 + 3 + 3 + 6 + 6
 """Runs of a tree: a scatter of three runs; each has a subworkflow, that runs a for_each over two, each of which has a subworkflow."""
 
-_TRIED = {"retry_max_attempts": 12}
+_TRIED: dict[str, Any] = {"retry_max_attempts": 12}
 """Hard enough that what is flaky succeeds in the end."""
 
 

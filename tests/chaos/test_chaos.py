@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import time
+from typing import Any
 
 import asyncpg
 import grpc
@@ -33,7 +34,7 @@ TREES = 40 if LONG else 6
 """Trees of runs, four deep."""
 KILL_EVERY_S = 3
 
-FAST = {
+FAST: dict[str, Any] = {
     "DUCTOR_LEASE_MS": "3000",
     "DUCTOR_HEARTBEAT_MS": "1000",
     "DUCTOR_SWEEP_MS": "2000",

@@ -5,6 +5,7 @@ While it is down people decide, events are published and moments pass; nothing o
 
 import asyncio
 import os
+from typing import Any
 
 import asyncpg
 import grpc
@@ -20,7 +21,7 @@ LONG = os.environ.get("DUCTOR_CHAOS") == "long"
 RUNS = 300 if LONG else 60
 KILLS = 12 if LONG else 4
 
-FAST = {"DUCTOR_SWEEP_MS": "2000", "DUCTOR_POLL_MS": "200"}
+FAST: dict[str, Any] = {"DUCTOR_SWEEP_MS": "2000", "DUCTOR_POLL_MS": "200"}
 
 STEPS = [
     {"ref": "person", "type": "approval"},

@@ -184,7 +184,7 @@ async def test_f6_a_dear_decision_keeps_neither_the_loop_nor_other_runs_waiting(
     )
     ((run, way),) = ticked.alone
     begun, go_on, loop_thread = threading.Event(), threading.Event(), threading.get_ident()
-    decide = deciding.decide
+    decide = deciding.decide  # type: ignore[attr-defined]  # taken over for this test
 
     def slowly(*given: Any) -> Any:
         if threading.get_ident() != loop_thread:

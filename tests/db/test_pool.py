@@ -45,7 +45,7 @@ async def test_a_plan_made_for_an_empty_table_is_not_kept(database: Database) ->
 async def _read(pool: asyncpg.Pool, owner: asyncpg.Connection, arguments: tuple[list[str], ...]) -> int:
     """Index entries that clearing timers reads."""
     entries = "select sum(idx_tup_read)::int from pg_stat_user_indexes where relname = 'eec_workflow_timer'"
-    before = await owner.fetchval(entries)
+    before: int = await owner.fetchval(entries)
     async with pool.acquire() as connection:
         await connection.execute(SQL["clear_timers"], *arguments)
         await connection.execute("select pg_stat_force_next_flush()")

@@ -15,7 +15,7 @@ def _serve(rotation: Rotation, tiers: dict[str, int]) -> str:
     """Serve one task of the tier that is next, as the claim statement orders them."""
     weights = {"critical": 8, "standard": 3, "bulk": 1}
     backlogged = [tier for tier, count in tiers.items() if count]
-    chosen = min(backlogged, key=lambda t: (rotation.passes[TIERS.index(t)] + 1 / weights[t], -weights[t]))  # type: ignore[arg-type]
+    chosen = min(backlogged, key=lambda t: (rotation.passes[TIERS.index(t)] + 1 / weights[t], -weights[t]))
     tiers[chosen] -= 1
     served = [int(tier == chosen) for tier in TIERS]
     rotation.advance(served=served, backlogged=backlogged, last_served=["a"] * 3, horizons=[None] * 3)

@@ -66,7 +66,7 @@ def manifests(
     results = [draw(st.booleans()) for _ in range(count)]
     for target in range(1, count):
         for source in draw(st.sets(st.integers(0, target - 1), max_size=3)):
-            types = _PLAIN
+            types: tuple[EdgeType, ...] = _PLAIN
             if on_error[source] is OnError.CONTINUE:
                 types += (EdgeType.ERROR,)
             if results[source]:

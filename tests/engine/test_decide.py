@@ -15,7 +15,7 @@ from ductord.engine.expressions import programs_for
 from ductord.engine.graph import graph_of
 from ductord.engine.steps import SUPPORTED
 from ductord.model.decision import Decision, Missing
-from ductord.model.effects import ClearTimers, CloseAttempt, QueueTask
+from ductord.model.effects import ClearTimers, CloseAttempt, QueueTask, SetTimer
 from ductord.model.enums import AttemptStatus, EdgeType, Outcome, StepType, TimerKind
 from ductord.model.fault import OutputRef
 from ductord.model.inbox import AttemptReport, Inbox, TimerDue
@@ -132,7 +132,7 @@ def test_g8_facts_that_are_too_late_are_put_away() -> None:
 def test_a_timer_that_is_not_due_is_left_alone() -> None:
     manifest = _manifest(1, [], total_timeout_ms={0: 1_000})
     started = _decided(manifest, None)
-    due = next(e.due_time for e in started.effects if not isinstance(e, QueueTask))
+    due = next(e.due_time for e in started.effects if isinstance(e, SetTimer))
     timer = TimerDue(kind=TimerKind.TOTAL_TIMEOUT, step_ref="s0", due_time=due)
     assert _decided(manifest, started.run, timers=(timer,)) == Decision()
 

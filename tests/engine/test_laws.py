@@ -148,7 +148,10 @@ class _Life:
             _joined_as_ruled(self.manifest, index, edges, run)
             _left_as_ruled(self.manifest, index, run)
             spent = [
-                e for t in self.rows.history for e in t.events if getattr(e, "spent", False) and e.step_ref == step.ref
+                event
+                for transition in self.rows.history
+                for event in transition.events
+                if getattr(event, "spent", False) and getattr(event, "step_ref", None) == step.ref
             ]
             assert len(spent) == node.failures <= step.retry.max_attempts, "the budget counts failures (A4)"
             assert node.losses <= step.max_lost + 1, "one loss too many fails the node (RT-06)"
@@ -220,7 +223,7 @@ def test_laws_hold_in_any_life_of_any_graph(manifest: Manifest, data: st.DataObj
         if waiting and (not free or data.draw(st.booleans(), label="early")):
             # Whoever is asked to stop, or held, or just queued may be reported on: by its worker or by a sweep.
             free = [row for row in waiting if row.asked or row.task.due_time <= life.now]
-        if free and data.draw(st.integers(0, 3), label="work or wait"):
+        if free and data.draw(st.integers(0, 3), label="work or wait") > 0:
             for row in data.draw(st.lists(st.sampled_from(free), unique_by=id, min_size=1, max_size=3), label="rows"):
                 life.play(row, data.draw(fates, label="fate"))
         else:

@@ -62,7 +62,7 @@ async def test_pages_over_entries_that_changed_together(
     await ticker.drain()
     for number, run_id in enumerate(runs):
         await _owe(owner, run_id, 20, family="orders" if number else "leads")
-    for filters, condition in (
+    asked: tuple[tuple[dict[str, Any], str], ...] = (
         ({}, "true"),
         ({"run_id": runs[1]}, f"run_id = '{runs[1]}'"),
         ({"workflow_type": "orders"}, "family_slug = 'orders'"),
@@ -72,7 +72,8 @@ async def test_pages_over_entries_that_changed_together(
             ({"status": run_pb2.CompensationEntryStatus.Value(f"COMPENSATION_ENTRY_STATUS_{word.upper()}")}, f"status = '{word}'")
             for word in WORDS
         ),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for filters, condition in asked:
         expected = await _newest_first(owner, condition)
         assert expected
         for size in (1, 7, len(expected), 1000):

@@ -106,12 +106,14 @@ async def test_runs_by_where_their_compensation_stands(
     definition_id = await catalogue.published()
     by_status: dict[Any, set[str]] = {}
     for word in ("none", "running", "done", "failed", "manual_repair"):
-        ids = [(await edges.start(definition_id, subject_type="k", subject_id=word)).run_id for _ in range(2)]
+        started = [(await edges.start(definition_id, subject_type="k", subject_id=word)).run_id for _ in range(2)]
         await ticker.drain()
         await books.report(outcome="failed", code="NOT_FOUND")
         await ticker.drain()
-        await owner.execute("update eec_workflow_run set compensation_status = $1 where run_id = any($2)", word, ids)
-        by_status[run_pb2.CompensationStatus.Value(f"COMPENSATION_STATUS_{word.upper()}")] = set(ids)
+        await owner.execute(
+            "update eec_workflow_run set compensation_status = $1 where run_id = any($2)", word, started
+        )
+        by_status[run_pb2.CompensationStatus.Value(f"COMPENSATION_STATUS_{word.upper()}")] = set(started)
     pending = (await edges.start(definition_id)).run_id
     by_status[run_pb2.COMPENSATION_STATUS_NONE].add(pending)
 

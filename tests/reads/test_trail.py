@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ductor.workflow.v1 import run_pb2
+from ductor.workflow.v1 import common_pb2, run_pb2
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definitions
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
@@ -83,7 +83,7 @@ async def _stubbornly(ticker: Ticker, other: Ticker, books: Books) -> None:
 
 
 async def _trail(edges: Edges, run_id: str) -> list[run_pb2.AuditEntry]:
-    request = reads.GetRunAuditRequest(run_id=run_id, page_size=1000, payload_format=2)
+    request = reads.GetRunAuditRequest(run_id=run_id, page_size=1000, payload_format=common_pb2.PAYLOAD_FORMAT_JSON)
     return list((await edges.reads.GetRunAudit(request, metadata=META, timeout=60)).data)
 
 
@@ -119,7 +119,10 @@ async def test_each_control_is_one_line_whatever_became_of_it(
     )
     rejected = next(e for e in entries if e.outcome == "rejected")
     assert "RUN_TERMINAL" in rejected.detail_json
-    listed = await edges.reads.ListAudit(reads.ListAuditRequest(target=f"run:{run_id}", page_size=1000, payload_format=2), metadata=META)  # fmt: skip
+    request = reads.ListAuditRequest(
+        target=f"run:{run_id}", page_size=1000, payload_format=common_pb2.PAYLOAD_FORMAT_JSON
+    )
+    listed = await edges.reads.ListAudit(request, metadata=META)
     assert list(listed.data) == entries[::-1]
 
 
@@ -169,12 +172,14 @@ async def test_each_publish_archive_and_deletion_is_one_line(edges: Edges) -> No
         ),
         metadata=META,
     )
-    calls = [
+    calls: list[Any] = [
         await stub.PublishWorkflowDefinition(definitions.PublishWorkflowDefinitionRequest(id=created.data.id, reason="go live"), metadata=META),
         await stub.ArchiveWorkflowDefinition(definitions.ArchiveWorkflowDefinitionRequest(id=created.data.id, reason="broken"), metadata=META),
         await stub.DeleteWorkflowDraft(definitions.DeleteWorkflowDraftRequest(id=created.data.id, reason="no more"), metadata=META),
     ]  # fmt: skip
-    request = reads.ListAuditRequest(target=f"definition:{created.data.id}", payload_format=2)
+    request = reads.ListAuditRequest(
+        target=f"definition:{created.data.id}", payload_format=common_pb2.PAYLOAD_FORMAT_JSON
+    )
     entries = list((await edges.reads.ListAudit(request, metadata=META)).data)[::-1]
     assert _said(entries) == [
         (action, "anonymous", reason, call.metadata.request_id, "applied")

@@ -7,6 +7,7 @@ STORIES anew; a recording that changes by it is a behaviour that has changed, fo
 
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeGuard
 
 import msgspec
 import pytest
@@ -152,7 +153,7 @@ async def test_a_lease_while_the_tick_was_loading() -> None:
     assert replay(replace(recording, attempts=attempts)) is None
 
 
-def _taken(event: Event) -> bool:
+def _taken(event: Event) -> TypeGuard[AttemptEnded]:
     """Whether the tick ended an attempt that a worker had, by itself."""
     return isinstance(event, AttemptEnded) and event.started and event.outcome is Outcome.REVOKED
 

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from grpc.aio import EOF  # type: ignore[attr-defined]  # not in the stubs
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger_pb2
@@ -276,7 +277,7 @@ async def test_a_watch_of_health_does_not_hold_a_stop_up(monkeypatch: pytest.Mon
     assert asyncio.get_running_loop().time() - begin < 50
     # A stop this quick may end the stream before the last word is out: to a watcher the end says the same.
     last = await watch.read()
-    assert last is grpc.aio.EOF or last.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert last is EOF or last.status == health_pb2.HealthCheckResponse.NOT_SERVING
     await channel.close(None)
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
+from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.listen import Listener
 from tests.conftest import Database
 from tests.rpc.echo import until
@@ -117,6 +118,8 @@ async def test_pg_02_a_black_hole_is_noticed_and_stop_does_not_wait_for_it(
     database: Database, writer: asyncpg.Connection
 ) -> None:
     hints = Hints()
+    if not isinstance(database.server, EmbeddedPostgres):
+        pytest.skip("the wire stands before a socket of this machine")
     async with Wire(f"{database.server.socket_dir}/.s.PGSQL.5432").running() as wire:
         dsn = f"postgresql://ductor_coordinator@127.0.0.1:{wire.port}/{database.name}?sslmode=disable"
         listener = Listener(dsn, {"ductor_wakeup": hints}, ping_s=0.1, answer_s=2)

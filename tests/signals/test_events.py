@@ -16,8 +16,8 @@ from tests.support.edges import serving
 async def test_by_name_and_key(sender: Sender, desk: Desk) -> None:
     """Every open wait for the name and the key, or for any key, gets a receipt; its run is woken once; the payload is stored once, exactly (L5)."""
     one, two, anyone = await desk.open(), await desk.open(), await desk.open(key=None)
-    for other in ({"key": "other"}, {"name": "shipped"}, {"key": ""}):
-        await desk.open(**other)
+    for key, name in (("other", "paid"), ("k", "shipped"), ("", "paid")):
+        await desk.open(key=key, name=name)
     answer = await sender.publish(event_id="e", payload_json='{"n": 9007199254740993}')
     assert (answer.matched, answer.duplicate, answer.event_id, list(answer.started_run_ids)) == (3, False, "e", [])
     assert len(await desk.receipts()) == 3

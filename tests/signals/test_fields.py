@@ -47,7 +47,7 @@ EVENTS: list[tuple[dict[str, Any], str, str]] = [
     ({"event_id": "x" * 257}, "FIELD_INVALID", "event_id"),
     ({"event_id": "\0"}, "FIELD_INVALID", "event_id"),
 ]
-BAD = [
+BAD: list[Any] = [
     *((rpc, {**STEP, **fields}, *told) for rpc in ("ApproveStep", "RejectStep", "ResolveInteraction") for fields, *told in SIGNALS),
     *((rpc, {**STEP, **fields}, *told) for rpc in ("ApproveStep", "ResolveInteraction") for fields, *told in PAYLOADS),
     *((rpc, {**NAME, **fields}, *told) for rpc in ("PublishEvent", "ExplainWorkflowEventSetMatch") for fields, *told in EVENTS + PAYLOADS),
@@ -69,11 +69,11 @@ async def test_bad_input(sender: Sender, desk: Desk) -> None:
     """INVALID_ARGUMENT with the field's name; nothing is stored and nobody is woken."""
     run_id = await desk.open()
     for rpc, fields, reason, field in BAD:
-        run = {} if rpc in ("PublishEvent", "ExplainWorkflowEventSetMatch") else {"run_id": run_id}
+        run: dict[str, Any] = {} if rpc in ("PublishEvent", "ExplainWorkflowEventSetMatch") else {"run_id": run_id}
         refused = await sender.refused(rpc, **{**run, **fields})
         told = (refused.code, refused.reason, refused.metadata["field"])
         assert told == ("INVALID_ARGUMENT", reason, field), (rpc, str(fields)[:100])
-    assert await desk.signals(run_id) == await desk.receipts() == await desk.events() == []
+    assert [*await desk.signals(run_id), *await desk.receipts(), *await desk.events()] == []
     assert await desk.wakeups(run_id) == 0
 
 

@@ -55,7 +55,7 @@ async def test_an_explanation_agrees_with_the_publication(sender: Sender, desk: 
     for i, source in enumerate(sources * 3):
         await desk.open(step_ref="set", requirement="a", filter_=source, key=(None, "k", "other")[i % 3])
     for payload in range(6):
-        event = {"event_id": f"e{payload}", "payload": payload}
+        event: dict[str, Any] = {"event_id": f"e{payload}", "payload": payload}
         _, matched, _ = await _explained(sender, **event)
         assert await sender.told(**event) == (matched, False)
 

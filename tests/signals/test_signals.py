@@ -131,7 +131,13 @@ async def test_se07_a_run_on_its_way_to_a_successor(node: Node, status: str, sen
 async def test_a_known_name_is_accepted_whatever_has_become_of_the_run(sender: Sender, desk: Desk) -> None:
     """E1: a repetition is the same signal, once, also after the run has ended."""
     run_id = await desk.run()
-    said = {"run_id": run_id, "step_ref": "ap", "request_id": "r", "comment": "yes", "payload": {"a": 1, "b": 2}}
+    said: dict[str, Any] = {
+        "run_id": run_id,
+        "step_ref": "ap",
+        "request_id": "r",
+        "comment": "yes",
+        "payload": {"a": 1, "b": 2},
+    }
     for _ in range(2):
         await sender.call("ApproveStep", **said)
     await desk.owner.execute("delete from eec_workflow_run where run_id = $1", run_id)
@@ -156,7 +162,7 @@ async def test_a_known_name_is_accepted_whatever_has_become_of_the_run(sender: S
 )
 async def test_the_same_name_with_another_body(rpc: str, fields: dict[str, Any], sender: Sender, desk: Desk) -> None:
     run_id = await desk.run()
-    said = {"run_id": run_id, "step_ref": "ap", "request_id": "r", "payload": {"a": 1}}
+    said: dict[str, Any] = {"run_id": run_id, "step_ref": "ap", "request_id": "r", "payload": {"a": 1}}
     await sender.call("ApproveStep", **said)
     refused = await sender.refused(rpc, **{**said, **fields})
     assert (refused.code, refused.reason) == ("ALREADY_EXISTS", "REQUEST_MISMATCH")

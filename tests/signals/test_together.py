@@ -29,7 +29,9 @@ KEY = "TRIGGER.payload.key"
 def _alone(type_: str, fields: dict[str, Any]) -> Manifest:
     """A workflow of one step, `w`."""
     step = {"ref": "w", "type": type_, type_: fields}
-    return compile_definition({"family_slug": "alone", "steps": [step], "edges": []}).manifest
+    manifest = compile_definition({"family_slug": "alone", "steps": [step], "edges": []}).manifest
+    assert manifest is not None
+    return manifest
 
 
 WAIT = _alone("wait", {"event": {"event_name": "paid", "correlation_key": KEY}})

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from ductor.workflow.v1 import (
@@ -55,7 +55,7 @@ def message(kind: type[M], tree: Mapping[str, Any]) -> M:
     return result
 
 
-def _full_names(value: Any, descriptor: Descriptor) -> Any:
+def _full_names(value: Any, descriptor: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     out = {}
@@ -90,7 +90,7 @@ class Api:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.channel.close()
+        await self.channel.close(None)
 
     async def publish(self, tree: Mapping[str, Any]) -> str:
         """Create and publish a definition; its definition id."""

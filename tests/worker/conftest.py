@@ -17,7 +17,7 @@ from tests.support.queue import Queue
 
 Working = Callable[..., AbstractAsyncContextManager[Host]]
 
-FAST = {
+FAST: dict[str, Any] = {
     "grpc_address": "127.0.0.1:0",
     "http_address": "off",
     "poll_ms": 100,

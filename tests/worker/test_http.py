@@ -29,8 +29,9 @@ class ButOne(GuardedNetwork):
 
     async def connect_tcp(self, host: str, port: int, *args: Any, **kwargs: Any) -> Any:
         """As judged."""
-        network = self._open if port == self._port else super()
-        return await network.connect_tcp(host, port, *args, **kwargs)
+        if port == self._port:
+            return await self._open.connect_tcp(host, port, *args, **kwargs)
+        return await super().connect_tcp(host, port, *args, **kwargs)
 
 
 @pytest.fixture

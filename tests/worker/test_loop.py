@@ -104,7 +104,7 @@ async def test_a_long_action_keeps_its_lease(working: Working, queue: Queue) -> 
         first = (await queue.row(run))["lease_expire_time"]
 
         async def renewed() -> bool:
-            return (await queue.row(run))["lease_expire_time"] > first
+            return bool((await queue.row(run))["lease_expire_time"] > first)
 
         await queue.wait_for(renewed)
         gate.open.set()
@@ -125,7 +125,7 @@ async def test_progress_reaches_the_row(working: Working, queue: Queue) -> None:
     async with working({"t:tells": tells}):
 
         async def progress() -> bool:
-            return (await queue.row(run))["heartbeat_details"] == '{"page":2}'
+            return bool((await queue.row(run))["heartbeat_details"] == '{"page":2}')
 
         await queue.wait_for(progress)
         told.set()
@@ -164,7 +164,7 @@ async def test_a_timeout_does_not_wait_for_a_stubborn_action(working: Working, q
         gate.open.set()
 
         async def done() -> bool:
-            return (await queue.row(second))["outcome"] == "succeeded"
+            return bool((await queue.row(second))["outcome"] == "succeeded")
 
         await queue.wait_for(done)
     assert (await queue.row(run))["outcome"] == "timed_out"
