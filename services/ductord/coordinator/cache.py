@@ -29,6 +29,9 @@ _PARSED = 4
 """Roughly what a run and a node take in memory, and how much larger than its text a parsed payload is."""
 
 
+_NO_OUTPUT = (0, None, 0)
+
+
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """A manifest with its compiled programs. `reads_trigger`, `reads_context`: some expression reads TRIGGER or CONTEXT, so a tick needs the run's input or
     its context. `size`: of its text."""
@@ -44,7 +47,7 @@ class Known(msgspec.Struct, kw_only=True):
     """A run in memory: its start, its state as of `run.seq` (None: no run row yet) and small outputs by step ref with their attempt and size.
 
     `input_bytes`: the size of the payloads that the start holds. `left`: sizes of those that it lacks because they are large (`input`, `context`,
-    `overrides`). `passing`: it was given one of those for the tick at hand.
+    `overrides`). `passing`: it was given one of those for the tick at hand. `output_bytes`: the size of the outputs.
     """
 
     start: RunStart
@@ -53,18 +56,24 @@ class Known(msgspec.Struct, kw_only=True):
     input_bytes: int = 0
     left: dict[str, int] = {}
     passing: bool = False
+    output_bytes: int = 0
 
     def remember_output(self, step_ref: str, attempt: int, value: Any, size: int) -> None:
         """Keep a small output for the steps that will read it."""
         if size <= LARGE_BYTES:
+            self.output_bytes += size - self.outputs.get(step_ref, _NO_OUTPUT)[2]
             self.outputs[step_ref] = attempt, value, size
+
+    def forget_outputs(self) -> None:
+        """Read them again where they are read."""
+        self.outputs.clear()
+        self.output_bytes = 0
 
     @property
     def weight(self) -> int:
         """About how many bytes of memory it takes."""
-        payloads = self.input_bytes + sum(size for _, _, size in self.outputs.values())
         nodes = len(self.run.nodes) if self.run is not None else 0
-        return _RUN_BYTES + _NODE_BYTES * nodes + _PARSED * payloads
+        return _RUN_BYTES + _NODE_BYTES * nodes + _PARSED * (self.input_bytes + self.output_bytes)
 
 
 class Cache:

@@ -17,7 +17,7 @@ from ductord.model.inbox import AttemptReport
 class Decided(msgspec.Struct, kw_only=True):
     """A loaded run with its decision. `traceparent`: the trace context that its tasks carry.
 
-    What follows from these is worked out once. `key`: (tenant id, run id). `unheard`: verdicts over attempts that nobody has reported on; only these can be
+    What follows from these is worked out once. `key`: (tenant id, run id). `kinds`: the classes of its effects. `unheard`: verdicts over attempts that nobody has reported on; only these can be
     overtaken by a worker. `ignored`: reports that the decision passed over.
     """
 
@@ -25,17 +25,20 @@ class Decided(msgspec.Struct, kw_only=True):
     decision: Decision
     traceparent: str = ""
     key: tuple[str, str] = ("", "")
+    kinds: frozenset[type[Effect]] = frozenset()
     unheard: list[CloseAttempt] = []
     ignored: list[AttemptReport] = []
 
     def __post_init__(self) -> None:
         start = self.loaded.known.start
         self.key = start.tenant_id, start.run_id
-        closes = {attempt_key(e): e for e in self.decision.effects if type(e) is CloseAttempt}
-        reports = {attempt_key(report): report for report in self.loaded.inbox.reports}
-        if closes.keys() != reports.keys():
-            self.unheard = [e for key, e in closes.items() if key not in reports]
-            self.ignored = [report for key, report in reports.items() if key not in closes]
+        self.kinds = frozenset(map(type, self.decision.effects))
+        closes = [e for e in self.decision.effects if type(e) is CloseAttempt]
+        reports = self.loaded.inbox.reports
+        if len(closes) != len(reports) or not all(map(_same, closes, reports)):
+            closed, reported = {attempt_key(e) for e in closes}, {attempt_key(report) for report in reports}
+            self.unheard = [e for e in closes if attempt_key(e) not in reported]
+            self.ignored = [report for report in reports if attempt_key(report) not in closed]
 
     @property
     def was(self) -> RunStatus:
@@ -46,26 +49,28 @@ class Decided(msgspec.Struct, kw_only=True):
     @property
     def tasks(self) -> int:
         """How many tasks it queues."""
-        return sum(1 for effect in self.decision.effects if isinstance(effect, QueueTask))
+        return sum(type(effect) is QueueTask for effect in self.decision.effects) if QueueTask in self.kinds else 0
 
     @property
     def born(self) -> int:
         """How many child runs it gives birth to."""
+        if StartChildren not in self.kinds:
+            return 0
         return sum(len(effect.births) for effect in self.decision.effects if isinstance(effect, StartChildren))
 
     @property
     def sweeping(self) -> bool:
         """Whether it closes children without naming them: any report on one of them overtakes it."""
-        return any(isinstance(effect, CloseItems) for effect in self.decision.effects)
+        return CloseItems in self.kinds
 
     @property
     def unfinished(self) -> bool:
         """True when the run has to be looked at again at once: it has received more than this tick was shown, or more reports or ends of children, it has
         children to begin, or it has controls that this tick was not shown, or that it left although it changed the run. (A run that is about to go on as a
         successor keeps some until its end, C6.)"""
-        if self.loaded.beyond or any(isinstance(effect, TickAgain) for effect in self.decision.effects):
+        if self.loaded.beyond or TickAgain in self.kinds:
             return True
-        if self.loaded.crowded and any(isinstance(effect, TakeReceipts) for effect in self.decision.effects):
+        if self.loaded.crowded and TakeReceipts in self.kinds:
             return True
         controls, run = self.loaded.inbox.controls, self.decision.run
         if not controls or run is None:
@@ -105,6 +110,16 @@ def ids(pairs: Iterable[tuple[Decided, Any]]) -> tuple[list[str], list[str]]:
     """(tenant, run) columns."""
     keys = [d.key for d, _ in pairs]
     return [tenant for tenant, _ in keys], [run for _, run in keys]
+
+
+def _same(close: CloseAttempt, report: AttemptReport) -> bool:
+    """Whether a verdict is over the attempt that was reported on."""
+    return (
+        close.attempt == report.attempt
+        and close.step_ref == report.step_ref
+        and close.item_index == report.item_index
+        and close.kind is report.kind
+    )
 
 
 def attempt_key(effect: Any) -> tuple[str, int, str, int]:

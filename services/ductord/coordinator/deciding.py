@@ -16,7 +16,7 @@ from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.needs import load_needs
 from ductord.coordinator.outputs import load_outputs, load_sources
 from ductord.coordinator.outside import load_payloads
-from ductord.coordinator.turns import Turns
+from ductord.coordinator.turns import Cost, Turns
 from ductord.engine.decide import decide
 from ductord.engine.expressions import programs_for
 from ductord.engine.limits import Limits
@@ -41,32 +41,35 @@ async def decide_all(
 ) -> Answers:
     """Decide for every run of the batch, tenants in turn. `alone`: the batch is one run that has its tick to itself; it is decided in a thread, whatever it
     costs. Raises database errors."""
-    begin_ns = time.time_ns()
+    begin_ns, traced = time.time_ns(), tracing.recording()
     found = Answers()
-    if alone:
-        turns = Turns()  # several ticks may be in progress, but only one is a batch
+    cost = Cost()
     waiting = [batch.runs[place] for place in turns.begin([loaded.known.start.tenant_id for loaded in batch.runs])]
     while waiting:
         missing: list[tuple[Loaded, Missing]] = []
         blind: list[Loaded] = []
         for loaded in waiting:
-            if turns.over and not alone:
+            if cost.enough and not alone:
                 found.left.append(loaded)
                 continue
+            begin = time.perf_counter()
             answer = await _decide_apart(loaded, limits, batch) if alone else _decide(loaded, limits, batch)
-            turns.decided(loaded.known.start.tenant_id, answer)
-            if isinstance(answer, Missing):
+            cost.add(time.perf_counter() - begin, answer)
+            turns.served(loaded.known.start.tenant_id)
+            if type(answer) is Decision:
+                entry = Decided(loaded=loaded, decision=answer)
+                if entry.unheard and not loaded.looked:
+                    blind.append(loaded)  # it ends attempts of which it does not know whether a worker took them
+                    continue
+                entry.traceparent = _traced(loaded, answer, begin_ns) if traced else loaded.known.start.traceparent
+                found.decided.append(entry)
+            elif isinstance(answer, Exception):
+                found.failed.append((loaded, answer))
+            elif isinstance(answer, Missing):
                 if APART in answer.needs and not alone:
                     found.dear.append(loaded)
                 else:
                     missing.append((loaded, answer))
-            elif isinstance(answer, Exception):
-                found.failed.append((loaded, answer))
-            elif (entry := Decided(loaded=loaded, decision=answer)).unheard and not loaded.looked:
-                blind.append(loaded)  # it ends attempts of which it does not know whether a worker took them
-            else:
-                entry.traceparent = _traced(loaded, answer, begin_ns)
-                found.decided.append(entry)
         beyond = await load_missing(connection, missing) if missing else set()
         found.left += [loaded for loaded, _ in missing if loaded.known.start.run_id in beyond]
         await look(connection, blind)
@@ -97,7 +100,7 @@ async def _decide_apart(loaded: Loaded, limits: Limits, batch: Batch) -> Decisio
 def _traced(loaded: Loaded, decision: Decision, begin_ns: int) -> str:
     """The run's share of the group tick as a span under its trigger's; the context for the tasks that it queues."""
     start = loaded.known.start
-    if not decision.events or not tracing.recording():
+    if not decision.events:
         return start.traceparent
     attributes: dict[str, str | int] = {
         "ductor.tenant_id": start.tenant_id,

@@ -181,7 +181,7 @@ def _set_state(known: Known, row: asyncpg.Record, compiled: Compiled) -> None:
             start_time=row["start_time"],
             end_time=row["end_time"],
         )
-        known.outputs.clear()
+        known.forget_outputs()
 
 
 def _outputs(known: Known, compiled: Compiled, facts: Facts) -> dict[str, Any]:

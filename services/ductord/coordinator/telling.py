@@ -26,7 +26,8 @@ _WORDS: Final = {
     Outcome.REVOKED: "an attempt was revoked",
 }
 
-_WORTH_A_LINE: Final = frozenset({AttemptEnded, RunEnded, RunRedriven, HistoryLong, InverseEnded, CompensationEnded})
+_WORTH_A_LINE: Final = frozenset({RunEnded, RunRedriven, HistoryLong, InverseEnded, CompensationEnded})
+_SUCCEEDED: Final = Outcome.SUCCEEDED
 _FORWARDED: Final = "forwarded"
 
 
@@ -54,11 +55,13 @@ def tell(committed: Iterable[Decided]) -> Told:
         if decided.loaded.inbox.controls:
             _controls(decided, told)
         for event in decided.decision.events:
+            if type(event) is AttemptEnded:
+                if event.outcome is not _SUCCEEDED:
+                    _attempt(decided, event)
+                continue
             if type(event) not in _WORTH_A_LINE:
                 continue
             match event:
-                case AttemptEnded(outcome=outcome) if outcome is not Outcome.SUCCEEDED:
-                    _attempt(decided, event)
                 case RunEnded(status=RunStatus.COMPLETED):
                     completed.append(decided)
                 case RunEnded(status=status, fault=fault):

@@ -186,7 +186,7 @@ def _remember(cache: Cache, decided: list[Decided], lost: set[str], ticked: Tick
             continue
         if entry.decision.run is not None:
             known.run = entry.decision.run
-        for effect in entry.decision.effects:
+        for effect in entry.decision.effects if RecordOutput in entry.kinds else ():
             if isinstance(effect, RecordOutput) and len(effect.output_json) <= LARGE_BYTES:
                 text = effect.output_json
                 known.remember_output(effect.step_ref, effect.attempt, orjson.loads(text), len(text.encode()))
