@@ -17,8 +17,8 @@ from ductord.model.inbox import AttemptReport
 class Decided(msgspec.Struct, kw_only=True):
     """A loaded run with its decision. `traceparent`: the trace context that its tasks carry.
 
-    What follows from these is worked out once. `key`: (tenant id, run id). `kinds`: the classes of its effects. `unheard`: verdicts over attempts that nobody has reported on; only these can be
-    overtaken by a worker. `ignored`: reports that the decision passed over.
+    What follows from these is worked out once. `key`: (tenant id, run id). `kinds`: the classes of its effects. `unheard`: verdicts over attempts that nobody
+    has reported on; only these can be overtaken by a worker. `ignored`: reports that the decision passed over.
     """
 
     loaded: Loaded

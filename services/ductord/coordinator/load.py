@@ -55,23 +55,23 @@ async def load(
 ) -> Batch:
     """The inboxes of the claimed runs (rows of tenant_id, run_id, now). `whole`: with all reports, however many."""
     keys: Keys = [row["tenant_id"] for row in claimed], [row["run_id"] for row in claimed]
-    cached = [cache.runs.get(run_id) for run_id in keys[1]]
+    # Another tick may push a run out of the cache meanwhile: what the statement leaves out because it is known here is kept until the end.
+    cached = {run_id: known for run_id in keys[1] if (known := cache.runs.get(run_id)) is not None}
     rows = await connection.fetch(
-        SQL["load_runs"],
-        *keys,
-        [known.run.seq if known and known.run else -1 for known in cached],
-        [known is not None for known in cached],
-        LARGE_BYTES,
+        SQL["load_runs"], *keys, [_seq(cached.get(run_id)) for run_id in keys[1]], LARGE_BYTES
     )
     most = None if whole else max(_REPORTS_LEAST, min(SHOWN, _REPORTS // len(claimed)))
     facts, now = await _facts(connection, rows, claimed[0]["now"], most)
-    versions, foreign_versions = await _compiled(connection, cache, rows)
+    versions = [_version(row, cached.get(row["run_id"])) for row in rows]
+    compiled, foreign_versions = await _compiled(connection, cache, rows, versions)
     batch = Batch(now=now, runs=[], foreign=[], left=[])
-    for row in rows:
-        if row["version_id"] in foreign_versions or _newer(row):
-            batch.foreign.append((row["tenant_id"], row["run_id"]))
-        else:
-            batch.runs.append(_loaded(cache, row, versions[row["version_id"]], facts.get(row["run_id"], _NOTHING)))
+    for row, version_id in zip(rows, versions, strict=True):
+        run_id = row["run_id"]
+        if version_id in foreign_versions or _newer(row):
+            batch.foreign.append((row["tenant_id"], run_id))
+            continue
+        known = cached.get(run_id) or starts.known_of(row, compiled[version_id])
+        batch.runs.append(_loaded(known, row, compiled[version_id], facts.get(run_id, _NOTHING)))
     await _complete(connection, batch)
     return batch
 
@@ -131,8 +131,19 @@ def _newer(row: asyncpg.Record) -> bool:
     return written is not None and (written > FORMAT_VERSION or row["engine_level"] > ENGINE_LEVEL)
 
 
-def _loaded(cache: Cache, row: asyncpg.Record, compiled: Compiled | Exception, facts: Facts) -> Loaded:
-    known = cache.runs.get(row["run_id"]) or starts.known_of(row, compiled)
+def _seq(known: Known | None) -> int | None:
+    """What is known of a run: how many transitions, 0 where only its start is, None where nothing is."""
+    if known is None:
+        return None
+    return known.run.seq if known.run is not None else 0
+
+
+def _version(row: asyncpg.Record, known: Known | None) -> str:
+    version_id: str = row["version_id"] if known is None else known.start.version_id
+    return version_id
+
+
+def _loaded(known: Known, row: asyncpg.Record, compiled: Compiled | Exception, facts: Facts) -> Loaded:
     quarantined = row["quarantine_ticks"] is not None
     error: Exception
     if isinstance(compiled, Exception):
@@ -208,13 +219,12 @@ def _outputs(known: Known, compiled: Compiled, facts: Facts) -> dict[str, Any]:
 
 
 async def _compiled(
-    connection: asyncpg.Connection, cache: Cache, rows: list[asyncpg.Record]
+    connection: asyncpg.Connection, cache: Cache, rows: list[asyncpg.Record], wanted: list[str]
 ) -> tuple[dict[str, Compiled | Exception], set[str]]:
     """Compiled manifests by version id (or why one cannot be read), and the versions that only a newer engine understands."""
     versions: dict[str, Compiled | Exception] = {}
     unknown = {}
-    for row in rows:
-        version_id = row["version_id"]
+    for row, version_id in zip(rows, wanted, strict=True):
         if version_id not in versions:
             entry = cache.compiled.get(version_id)
             if entry is not None:

@@ -61,30 +61,28 @@ served as (
 select tenant_id, run_id::text, eec_now() as now from locked;
 
 -- name: load_runs
--- Start and state of the claimed runs. What the caller's cache knows ($3: known record_version, -1 none; $4: start known) is not sent again, nor are payloads of
--- more than $5 bytes sent along. `controlled`, `late`, `signalled`, `received`, `placed` and `childed` say whether there is anything of that kind at all, `timer_due` when
--- the first timer is due: probes of tiny indexes, so that the common tick needs no statement more.
-select s.tenant_id, s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.family_slug, s.create_time, s.subject_type, s.subject_id,
-       s.tier, s.traceparent, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.actor, s.continued_from_run_id::text,
-       s.reset_from_run_id::text, s.reset_from_seq,
-       case when c.start_known then null else s.labels::text end as labels,
-       case when c.start_known then null else s.inverses::text end as inverses,
-       case when c.start_known then null else s.preserved::text end as preserved,
-       case when c.start_known or octet_length(s.input::text) > $5::int then null else s.input::text end as input,
-       case when c.start_known or octet_length(s.context::text) > $5::int then null else s.context::text end as context,
-       case when c.start_known or octet_length(s.overrides::text) > $5::int then null else s.overrides::text end as overrides,
-       case when c.start_known then 0 else octet_length(s.input::text) end as input_bytes,
-       case when c.start_known then 0 else octet_length(s.context::text) end as context_bytes,
-       case when c.start_known then 0 else octet_length(s.overrides::text) end as overrides_bytes,
-       r.record_version, r.status, r.has_errors, r.start_time, r.end_time, r.format_version, r.engine_level,
-       case when r.record_version = c.known then null else r.node_states::text end as node_states,
-       case when r.record_version = c.known then null else r.edge_states end as edge_states,
-       case when r.record_version = c.known then null else r.run_state::text end as run_state,
+-- Start and state of the claimed runs. What the caller's cache knows ($3: record_version, 0: the start alone, null: nothing) is neither looked up nor sent again,
+-- nor are payloads of more than $4 bytes sent along. `controlled`, `late`, `signalled`, `received`, `placed` and `childed` say whether there is anything of that kind at
+-- all, `timer_due` when the first timer is due: probes of tiny indexes, so that the common tick needs no statement more.
+select c.tenant_id, c.run_id::text, s.*, r.record_version, r.format_version, r.engine_level, n.*,
        q.ticks as quarantine_ticks, i.found is not null as controlled, l.found is not null as late, g.found is not null as signalled,
        e.found is not null as received, d.found is not null as placed, k.found is not null as childed, t.due_time as timer_due
-from unnest($1::text[], $2::uuid[], $3::int[], $4::bool[]) as c(tenant_id, run_id, known, start_known)
-join eec_workflow_run_start s on s.tenant_id = c.tenant_id and s.run_id = c.run_id
+from unnest($1::text[], $2::uuid[], $3::int[]) as c(tenant_id, run_id, known)
+left join lateral (
+    select b.definition_id::text, b.version_id::text, b.version, b.family_slug, b.create_time, b.subject_type, b.subject_id, b.tier, b.traceparent,
+           b.root_run_id::text, b.parent_run_id::text, b.nesting_depth, b.journey_id::text, b.actor, b.continued_from_run_id::text,
+           b.reset_from_run_id::text, b.reset_from_seq, b.labels::text, b.inverses::text, b.preserved::text,
+           octet_length(b.input::text) as input_bytes, octet_length(b.context::text) as context_bytes, octet_length(b.overrides::text) as overrides_bytes,
+           case when octet_length(b.input::text) <= $4::int then b.input::text end as input,
+           case when octet_length(b.context::text) <= $4::int then b.context::text end as context,
+           case when octet_length(b.overrides::text) <= $4::int then b.overrides::text end as overrides
+    from eec_workflow_run_start b where c.known is null and b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0
+) s on true
 left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
+left join lateral (
+    select r.status, r.has_errors, r.start_time, r.end_time, r.node_states::text, r.edge_states, r.run_state::text
+    where r.record_version is distinct from c.known offset 0
+) n on true
 left join eec_workflow_quarantine q on q.tenant_id = c.tenant_id and q.run_id = c.run_id
 left join lateral (
     select true as found from eec_workflow_intent p where p.tenant_id = c.tenant_id and p.run_id = c.run_id and p.status = 'pending' limit 1
@@ -111,7 +109,7 @@ left join lateral (
 left join lateral (
     select m.due_time from eec_workflow_timer m where m.tenant_id = c.tenant_id and m.run_id = c.run_id order by m.due_time limit 1
 ) t on true
-order by s.run_id;
+where c.known is not null or s.version_id is not null;
 
 -- name: load_large
 -- Large payloads of starts: those that a tick reads.
