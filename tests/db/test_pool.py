@@ -1,10 +1,11 @@
-"""The pool: plans do not outlive the size of the tables that they were made for."""
+"""The pool: plans do not outlive the size of the tables that they were made for; transactions whose first and last statements travel with BEGIN and COMMIT."""
 
 import asyncpg
+import pytest
 
 from ductord.coordinator.starts import SQL
 from ductord.db.ids import new_id
-from ductord.db.pool import open_pool
+from ductord.db.pool import literal, open_pool, tenant_transaction, transaction
 from tests.conftest import Database
 
 _BATCH = 10
@@ -52,3 +53,40 @@ async def _read(pool: asyncpg.Pool, owner: asyncpg.Connection, arguments: tuple[
         await connection.execute("select 1")
     after: int = await owner.fetchval(entries)
     return after - before
+
+
+async def test_what_goes_with_the_commit_is_part_of_the_transaction(database: Database) -> None:
+    """PG-01: where the last statement fails, nothing of the transaction is left, and the connection serves the next one."""
+    owner = await asyncpg.connect(database.owner)
+    wake = "insert into eec_workflow_wakeup (tenant_id, run_id) values ({}, gen_random_uuid())"
+    try:
+        with pytest.raises(asyncpg.DivisionByZeroError):
+            async with transaction(owner, wake.format("'first'")) as last:
+                last += [wake.format("'last'"), "select 1 / 0"]
+        assert not owner.is_in_transaction()
+        with pytest.raises(ZeroDivisionError):
+            async with transaction(owner, wake.format("'first'")) as last:
+                last.append(wake.format(literal(str(1 // 0))))
+        assert not owner.is_in_transaction()
+        assert await owner.fetchval("select count(*) from eec_workflow_wakeup") == 0
+        async with transaction(owner, wake.format("'first'")) as last:
+            last.append(wake.format("'last'"))
+        rows = await owner.fetch("select tenant_id from eec_workflow_wakeup order by tenant_id")
+        assert [row["tenant_id"] for row in rows] == ["first", "last"]
+    finally:
+        await owner.close()
+
+
+@pytest.mark.parametrize("tenant_id", ["a", "a'b", "a''; rollback; --", "a\\'"])
+async def test_a_tenant_is_a_constant_whatever_it_is_called(database: Database, tenant_id: str) -> None:
+    """N1: what row-level security goes by is the id itself, and it ends with the transaction."""
+    pool = await open_pool(database.dsn("trigger"), "trigger", max_size=1)
+    current = "select current_setting('ductor.tenant_id', true)"
+    try:
+        for one_moment in (False, True):
+            async with tenant_transaction(pool, tenant_id, one_moment=one_moment) as db:
+                assert await db.fetchval(current) == tenant_id
+                assert await db.fetchval("show transaction_read_only") == ("on" if one_moment else "off")
+            assert not await pool.fetchval(current)
+    finally:
+        await pool.close()
