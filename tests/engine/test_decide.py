@@ -167,6 +167,20 @@ def test_a_tick_costs_what_changed_not_the_graph(steps: int) -> None:
     assert _lines(large, _after(large, "s0", "s1"), "s2") == _lines(small, _after(small, "s0", "s1"), "s2")
 
 
+def test_what_something_reads_is_known_beforehand() -> None:
+    """A shell keeps those outputs at hand, and no others: they are all that a decision asks for."""
+    edges = [(0, 1), (1, 2), (2, 3)]
+    condition = {2: Expression(source='STEPS["s1"].output.n == 1', names=("STEPS",), steps=("s1",))}
+    manifest = _manifest(4, edges, args={1: _reads("s0")}, condition=condition)
+    assert graph_of(manifest).read == {"s0", "s1"}
+    run = _decided(manifest, None).run
+    for ref in ("s0", "s1", "s2", "s3"):
+        outputs = {r: {"n": 1} for r in graph_of(manifest).read}
+        run = _decided(manifest, run, reports=(_report(ref),), outputs=outputs).run
+    assert run is not None
+    assert run.status.terminal
+
+
 def test_a_wide_join_is_not_scanned_whole_for_every_arrival() -> None:
     """500 steps into one: an arrival while another edge is open costs the same as in a join of ten."""
     narrow, wide = (_manifest(n + 1, [(i, n) for i in range(n)]) for n in (10, 499))

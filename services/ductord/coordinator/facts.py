@@ -7,11 +7,9 @@ any came along with its row. Which attempts a worker has taken is asked for only
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import asyncpg
 import msgspec
-import orjson
 
 from ductord.coordinator.cache import LARGE_BYTES
 from ductord.db.queries import Queries
@@ -36,10 +34,10 @@ Keys = tuple[list[str], list[str]]
 
 
 class Facts(msgspec.Struct, kw_only=True):
-    """What reached one run. `reports` with the values of their outputs; UNSET where it is large: `decide` names it if an expression reads it. `more`: it has
+    """What reached one run. `reports` with the texts of their outputs; UNSET where it is large: `decide` names it if an expression reads it. `more`: it has
     more controls than a tick is shown. `crowded`: it has received more events than that."""
 
-    reports: list[tuple[AttemptReport, Any]] = []
+    reports: list[tuple[AttemptReport, str | msgspec.UnsetType | None]] = []
     timers: list[TimerDue] = []
     controls: list[Control] = []
     lates: list[LateSuccess] = []
@@ -138,7 +136,7 @@ def keys_of(rows: Sequence[asyncpg.Record]) -> Keys:
     return [row["tenant_id"] for row in rows], [row["run_id"] for row in rows]
 
 
-def _report(row: asyncpg.Record) -> tuple[AttemptReport, Any]:
+def _report(row: asyncpg.Record) -> tuple[AttemptReport, str | msgspec.UnsetType | None]:
     succeeded = row["outcome"] == Outcome.SUCCEEDED
     report = AttemptReport(
         step_ref=row["step_ref"],
@@ -156,8 +154,7 @@ def _report(row: asyncpg.Record) -> tuple[AttemptReport, Any]:
         retry_after_ms=row["retry_after_ms"],
         item=_item.decode(row["item_state"]) if row["item_state"] is not None else None,
     )
-    value: Any = orjson.loads(row["output"]) if succeeded and row["output"] is not None else None
-    return report, msgspec.UNSET if row["output_left"] else value
+    return report, msgspec.UNSET if row["output_left"] else row["output"]
 
 
 def _timer(row: asyncpg.Record) -> TimerDue:

@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
+import orjson
 from msgspec.structs import replace
 
 from ductord.coordinator import digests, histories, outside, starts
@@ -196,24 +197,24 @@ def _set_state(known: Known, row: asyncpg.Record, compiled: Compiled) -> None:
 
 
 def _outputs(known: Known, compiled: Compiled, facts: Facts) -> dict[str, Any]:
-    """Outputs at hand: remembered ones that are still their node's (a redriven node has another), and those of the reports of steps."""
+    """Outputs at hand, of those that something reads: remembered ones that are still their node's (a redriven node has another), and those of the reports of
+    steps."""
     outputs: dict[str, Any] = {}
-    run = known.run
-    if run is None:
+    run, graph = known.run, graph_of(compiled.manifest)
+    if run is None or not graph.read:
         return outputs
-    if known.outputs:
-        for step, node in zip(compiled.manifest.steps, run.nodes, strict=True):
-            entry = known.outputs.get(step.ref)
-            if entry is not None and node.output is not None and node.output.attempt == entry[0]:
-                outputs[step.ref] = entry[1]
-    index = graph_of(compiled.manifest).index
-    for report, value in facts.reports:
-        place = index.get(report.step_ref)
-        if report.kind is not TaskKind.STEP or report.output is None or value is msgspec.UNSET or place is None:
+    for ref, (attempt, value, _) in known.outputs.items():
+        output = run.nodes[graph.index[ref]].output
+        if output is not None and output.attempt == attempt:
+            outputs[ref] = value
+    for report, text in facts.reports:
+        if report.step_ref not in graph.read or report.kind is not TaskKind.STEP:
             continue
-        node = run.nodes[place]
+        if report.output is None or text is msgspec.UNSET:
+            continue
+        node = run.nodes[graph.index[report.step_ref]]
         if node.output is None and node.attempt == report.attempt:
-            outputs[report.step_ref] = value
+            value = outputs[report.step_ref] = None if text is None else orjson.loads(text)
             known.remember_output(report.step_ref, report.attempt, value, report.output.size)
     return outputs
 

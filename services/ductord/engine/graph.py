@@ -5,7 +5,7 @@ graph must never refer to its manifest.
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ductord.model.enums import StepType
 from ductord.model.manifest import Manifest, Step
@@ -19,7 +19,8 @@ class Graph:
     that name it. `start_reads` and `exit_reads`: per step, the refs whose outputs are read by its run_if, args and the like, and by its result_expr
     and outgoing conditions. `targets`: per step, the target of every outgoing edge. `fans`: the steps that have children, `parents`: those whose children are
     runs. `compensated`: the steps that have inverse or final actions, the last first. `gathers`: per scatter, the steps that gather it. `looks`: the steps that
-    look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7).
+    look at the run while they wait. `racers`: the steps that are in a race. `only_for`: race → the steps all whose ways lead to it, nearest first (G7). `read`:
+    the refs whose outputs something reads, be it an expression or a race; nobody has to have the others at hand.
     """
 
     __slots__ = (
@@ -35,6 +36,7 @@ class Graph:
         "only_for",
         "parents",
         "racers",
+        "read",
         "start_reads",
         "targets",
     )
@@ -60,6 +62,7 @@ class Graph:
         races = [i for i, step in enumerate(manifest.steps) if step.type is StepType.RACE]
         self.racers = frozenset(manifest.edges[e].source for i in races for e in manifest.steps[i].incoming)
         self.only_for = {race: self._only_for(race) for race in races}
+        self.read = frozenset(self._read(manifest))
 
     def _gathers(self, manifest: Manifest) -> dict[int, tuple[int, ...]]:
         of: dict[int, tuple[int, ...]] = {}
@@ -68,6 +71,18 @@ class Graph:
                 source = self.index[step.gather.scatter_ref]
                 of[source] = (*of.get(source, ()), i)
         return of
+
+    def _read(self, manifest: Manifest) -> Iterator[str]:
+        for refs in (*self.start_reads, *self.exit_reads):
+            yield from refs
+        if manifest.output is not None:
+            yield from manifest.output.steps
+        for i in self.compensated:
+            blocks = manifest.steps[i].compensation
+            for action in blocks.actions if blocks is not None else ():
+                yield from action.args.steps
+        for i in self.racers:
+            yield manifest.steps[i].ref
 
     def downstream(self, roots: Iterable[int]) -> set[int]:
         """`roots` and every step that any path of edges leads to from them."""
