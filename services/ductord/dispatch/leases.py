@@ -26,7 +26,7 @@ _WALK_LIMIT: Final = 1_024
 _WALKS: Final = 6
 
 
-class LeasedTask(msgspec.Struct, frozen=True, kw_only=True):
+class LeasedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An attempt under a fresh lease. JSON as text. `remaining_ms`: until its time-out, None without one. `waited_ms`: how long it was due."""
 
     key: LeaseKey

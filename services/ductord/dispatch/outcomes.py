@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     """The lease is somebody else's or the attempt is closed; the first such report is kept (A4, RT-02)."""
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
+class Settled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of one report. `report` is what was really recorded. `ran_ms`: from lease to report, for an accepted one."""
 
     verdict: Verdict

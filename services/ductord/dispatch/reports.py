@@ -22,7 +22,7 @@ PAYLOAD_CODES: Final = ("payload_invalid", "payload_too_large")
 _MAX_CODE: Final = 128
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The outcome of one attempt as its row holds it. `output` is checked JSON text, kept as the worker wrote it; size in bytes, a short hash."""
 
     outcome: Outcome
@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return self.error_code in PAYLOAD_CODES and self.non_retryable
 
 
-class KeyedReport(msgspec.Struct, frozen=True, kw_only=True):
+class KeyedReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A report about the lease `key`; `number` is its place in the request."""
 
     number: int

@@ -31,9 +31,11 @@ _NUL: Final = "holds a NUL character"
 
 def refuse_faults(request: Message, encoded: bytes) -> None:
     """Raise FIELD_INVALID naming the first bad field of a request. `encoded` is its wire form: without a zero byte there is no NUL to look for."""
-    fault = _fault(request, b"\0" in encoded, "")
-    if fault is not None:
-        raise fault
+    texts = b"\0" in encoded
+    if texts or _has_numbers(request.DESCRIPTOR):
+        fault = _fault(request, texts, "")
+        if fault is not None:
+            raise fault
 
 
 def fault_of(message: Message, *, root: str = "") -> Refusal | None:
@@ -47,6 +49,21 @@ def _fault(message: Message, texts: bool, prefix: str) -> Refusal | None:
         if fault is not None:
             return fault
     return None
+
+
+@cache
+def _has_numbers(descriptor: Descriptor) -> bool:
+    """Whether the check meets an enum in such messages; most requests have none, and batches have many messages."""
+    left, seen = [descriptor], {descriptor.full_name}
+    while left:
+        for field in left.pop().fields:
+            if field.enum_type is not None:
+                return True
+            within = field.message_type
+            if within is not None and within.full_name not in PAYLOADS | SERVICES_OWN | seen:
+                seen.add(within.full_name)
+                left.append(within)
+    return False
 
 
 _Look = Callable[[Any, bool, str], Refusal | None]
