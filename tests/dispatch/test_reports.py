@@ -35,6 +35,20 @@ async def test_a_success_is_stored_once_and_wakes_its_run(client: Client, queue:
     assert (await queue.row(run))["stale_time"] is None
 
 
+async def test_a_report_hints_once_that_a_run_is_woken(client: Client, queue: Queue) -> None:
+    """PG-03: one NOTIFY per batch that was accepted, none for what counts nothing: without it each step would wait for a poll."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    await queue.owner.add_listener("ductor_wakeup", lambda _c, _p, channel, _payload: heard.put_nowait(channel))
+    await queue.put(3)
+    tasks = await client.poll(3)
+    assert await client.succeed(tasks) == [OK] * 3
+    async with asyncio.timeout(20):
+        assert await heard.get() == "ductor_wakeup"
+    assert await client.succeed(tasks) == [OK] * 3
+    await queue.owner.execute("select 1")  # what was sent before has come by its answer
+    assert heard.empty()
+
+
 async def test_one_wakeup_per_run(client: Client, queue: Queue) -> None:
     """Ten attempts of one run reported together wake it once."""
     [run] = await queue.put(1)

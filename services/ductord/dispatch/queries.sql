@@ -181,7 +181,8 @@ select (select count(*) from returned)::int, (select count(*) from hint)::int;
 
 -- name: complete
 -- First writer wins: a report counts where the attempt is open, unreported and leased under this secret. Past its deadline the outcome is `timed_out` and
--- what the worker brought is kept as stale (A3, A4). One wake-up per run and one hint (which is only given where it is asked for), in the same transaction. Rows that do not come back are for `settle`.
+-- what the worker brought is kept as stale (A3, A4). One wake-up per run and one hint, in the same transaction (the time hangs on the hint,
+-- since what nobody asks for is not done). Rows that do not come back are for `settle`.
 -- The caller sorts by key, so that two batches lock in one order. An array may be left empty whose values are all null. The first row tells the time; `place` is
 -- a report's in the arrays, from 1.
 with accepted as (
@@ -210,8 +211,8 @@ with accepted as (
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct a.tenant_id, a.run_id from accepted a),
 hint as (select eec_notify('ductor_wakeup') from accepted limit 1)
-select a.place, a.outcome, a.ran_ms, s.now, s.hinted
-from (select eec_now() as now, (select count(*) from hint) as hinted) s full join accepted a on false
+select a.place, a.outcome, a.ran_ms, s.now
+from (select case when (select count(*) from hint) >= 0 then eec_now() end as now) s full join accepted a on false
 order by a.place nulls first;
 
 -- name: settle
