@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import psutil
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that it started."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
@@ -15,7 +16,7 @@ def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
     used = {}
     for name, pid in pids.items():
         total = 0.0
-        for process in _family(pid):
+        for process in family(pid):
             try:
                 times = process.cpu_times()
             except psutil.NoSuchProcess:
@@ -39,7 +40,7 @@ def memory_mb(pids: Mapping[str, int]) -> dict[str, float]:
     memory = {}
     for name, pid in pids.items():
         if name == "postgres":
-            memory[name] = sum(_share(process) for process in _family(pid)) / 1e6
+            memory[name] = sum(_share(process) for process in family(pid)) / 1e6
         else:
             memory[name] = psutil.Process(pid).memory_info().rss / 1e6
     return memory
