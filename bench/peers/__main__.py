@@ -1,6 +1,6 @@
 """`python -m bench.peers [--absurd PYTHON] [--dbos PYTHON] [--json FILE]`: peers and ourselves in one sitting, on the same Postgres with fsync on.
 
-PYTHON is the interpreter of an environment into which `requirements-absurd.txt` or `requirements-dbos.txt` was installed (bench/README.md). A peer's best figure
+PYTHON is the interpreter of an environment with `requirements-absurd.txt` or `requirements-dbos.txt` installed (bench/README.md). A peer's best figure
 over the numbers of processes that are tried counts.
 """
 

@@ -1,5 +1,5 @@
-"""DBOS for Python, measured as it is quickest: workflows are queued with no worker up, then worker processes drain them; a step is a function of the process that
-holds the workflow.
+"""DBOS for Python, measured as it is quickest: workflows are queued with no worker up, then worker processes drain them; a step is a function of the process
+that holds the workflow.
 
 Runs in an environment of its own (requirements-dbos.txt) against the server whose address it is given; `python -m bench.peers` starts it. Prints one JSON line
 per figure. Throughput is by the database's clock.
