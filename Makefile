@@ -43,7 +43,7 @@ test: install  ## All tests (some minutes of chaos included)
 chaos: install  ## The long chaos and field-case variants
 	DUCTOR_CHAOS=long pytest -m chaos -p no:xdist --timeout 1800
 
-bench: install  ## Measure against the limit and the floor program on this machine
+bench: install  ## Measure against the promises, the limit and the floor program (BENCH_ARGS="--quick --json FILE" for two minutes)
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 gen: install  ## Generate gen/ from proto/
