@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 import orjson
 
-from ductord.coordinator.decided import Decided, Effects, attempt_key, ids
+from ductord.coordinator.decided import Decided, Effects, attempt_key, ids, sparse
 from ductord.coordinator.items import close_items, record_items
 from ductord.db.queries import Queries
 from ductord.model.effects import (
@@ -115,7 +115,8 @@ async def write_attempts(connection: asyncpg.Connection, kept: list[Decided], of
     closes = of.get(CloseAttempt, []) + [(d, _closed(report)) for d in kept for report in d.ignored]
     closes.sort(key=_place)
     if closes:
-        await connection.execute(SQL["close_attempts"], *_keys(closes), [e.status for _, e in closes], now)
+        status = sparse([e.status for _, e in closes], AttemptStatus.SUCCEEDED)
+        await connection.execute(SQL["close_attempts"], *_keys(closes), status, now)
     if unheard := [(d, effect) for d in kept for effect in d.unheard]:
         await connection.execute(SQL["wake_lates"], *_keys(unheard))
     await close_items(connection, of, now)
@@ -146,18 +147,18 @@ async def _insert_first(connection: asyncpg.Connection, tasks: list[tuple[Decide
     await connection.execute(
         SQL["insert_attempts"],
         *_keys(tasks),
-        [d.loaded.known.start.tier for d, _ in tasks],
+        sparse([d.loaded.known.start.tier for d, _ in tasks], "standard"),
         [e.queue for _, e in tasks],
         [e.action for _, e in tasks],
         [e.input_json for _, e in tasks],
         [e.idempotency_key for _, e in tasks],
-        [e.due_time for _, e in tasks],
-        [_queue_deadline(e) for _, e in tasks],
-        [e.timeout_ms for _, e in tasks],
-        [e.heartbeat_timeout_ms for _, e in tasks],
-        [d.traceparent for d, _ in tasks],
+        sparse([None if e.due_time == now else e.due_time for _, e in tasks]),
+        sparse([_queue_deadline(e) for _, e in tasks]),
+        sparse([e.timeout_ms for _, e in tasks]),
+        sparse([e.heartbeat_timeout_ms for _, e in tasks]),
+        sparse([d.traceparent for d, _ in tasks], ""),
         now,
-        [_item(e) for _, e in tasks],
+        sparse([_item(e) for _, e in tasks]),
     )
 
 
@@ -226,11 +227,11 @@ def _place(pair: tuple[Decided, Any]) -> tuple[Any, ...]:
 
 
 def _keys(pairs: list[tuple[Decided, Any]]) -> tuple[list[Any], ...]:
-    """(tenant, run, step_ref, item_index, kind, attempt) columns of effects that name an attempt."""
+    """(tenant, run, step_ref, item_index, kind, attempt) columns of effects that name an attempt: null for the index and the kind of a step's own."""
     return (
         *ids(pairs),
         [e.step_ref for _, e in pairs],
-        [e.item_index for _, e in pairs],
-        [e.kind for _, e in pairs],
+        sparse([e.item_index for _, e in pairs], -1),
+        sparse([e.kind for _, e in pairs], TaskKind.STEP),
         [e.attempt for _, e in pairs],
     )

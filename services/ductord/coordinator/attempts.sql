@@ -1,4 +1,5 @@
 -- What the commit writes of attempts. Whoever locks rows that others may be writing does so in the order of their key: dispatch's batches, and `lock_attempts`.
+-- What is null in a column of attempts is what it is for most: the index and the kind of a step's own attempt, a success, a task that is due now (`decided.sparse`).
 
 -- name: lock_attempts
 -- Locks the open attempts of these runs, all of a commit's in one statement and in the order of their key, and says how they stand now. Only where attempts end, are
@@ -26,9 +27,9 @@ for update of a;
 
 -- name: close_attempts
 update eec_workflow_step_attempt a
-set status = x.status, end_time = $8
+set status = coalesce(x.status, 'succeeded'), end_time = $8
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt, status)
-where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = coalesce(x.item_index, -1) and a.kind = coalesce(x.kind, 'step')
   and a.attempt = x.attempt and a.status = 'open';
 
 -- name: close_lates
@@ -36,7 +37,7 @@ where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_
 update eec_workflow_step_attempt a
 set late_judged_time = $7
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
-where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = coalesce(x.item_index, -1) and a.kind = coalesce(x.kind, 'step')
   and a.attempt = x.attempt and a.late_judged_time is null;
 
 -- name: wake_lates
@@ -44,15 +45,15 @@ where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_
 insert into eec_workflow_wakeup (tenant_id, run_id)
 select distinct a.tenant_id, a.run_id
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
-join eec_workflow_step_attempt a on a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index
-    and a.kind = x.kind and a.attempt = x.attempt
+join eec_workflow_step_attempt a on a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = coalesce(x.item_index, -1)
+    and a.kind = coalesce(x.kind, 'step') and a.attempt = x.attempt
 where a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded';
 
 -- name: insert_attempts
 insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,
                                        queue_deadline, check_time, timeout_ms, heartbeat_timeout_ms, traceparent, create_time, item_state)
-select x.tenant_id, x.run_id, x.step_ref, x.item_index, x.kind, x.attempt, x.tier, x.queue, x.action, x.input::json, x.idempotency_key, x.due_time,
-       x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, x.traceparent, $17::timestamptz, x.item_state::json
+select x.tenant_id, x.run_id, x.step_ref, coalesce(x.item_index, -1), coalesce(x.kind, 'step'), x.attempt, coalesce(x.tier, 'standard'),
+       x.queue, x.action, x.input::json, x.idempotency_key, coalesce(x.due_time, $17::timestamptz), x.queue_deadline, x.queue_deadline, x.timeout_ms, x.heartbeat_timeout_ms, coalesce(x.traceparent, ''), $17::timestamptz, x.item_state::json
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
             $12::timestamptz[], $13::timestamptz[], $14::bigint[], $15::bigint[], $16::text[], $18::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time, queue_deadline, timeout_ms,
@@ -69,15 +70,15 @@ from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]
             $11::timestamptz[], $12::timestamptz[], $13::bigint[], $14::bigint[], $15::text[], $17::text[])
      as x(tenant_id, run_id, step_ref, item_index, kind, attempt, retry_of, queue, action, idempotency_key, due_time, queue_deadline, timeout_ms,
           heartbeat_timeout_ms, traceparent, item_state)
-join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.run_id and p.step_ref = x.step_ref and p.item_index = x.item_index
-    and p.kind = x.kind and p.attempt = x.retry_of;
+join eec_workflow_step_attempt p on p.tenant_id = x.tenant_id and p.run_id = x.run_id and p.step_ref = x.step_ref and p.item_index = coalesce(x.item_index, -1)
+    and p.kind = coalesce(x.kind, 'step') and p.attempt = x.retry_of;
 
 -- name: hold_attempts
 -- Tasks that were queued on hold a moment ago, in this very transaction: as `hold_tasks`, by their key.
 update eec_workflow_step_attempt a
 set held_due_time = a.due_time, due_time = 'infinity', check_time = null
 from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
-where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = coalesce(x.item_index, -1) and a.kind = coalesce(x.kind, 'step')
   and a.attempt = x.attempt;
 
 -- name: request_cancels
@@ -87,7 +88,7 @@ with asked as (
     set cancel_requested_time = $7, report_time = case when a.lease_secret is null then $7 else a.report_time end,
         outcome = case when a.lease_secret is null then 'revoked' else a.outcome end
     from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::int[]) as x(tenant_id, run_id, step_ref, item_index, kind, attempt)
-    where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = x.item_index and a.kind = x.kind
+    where a.tenant_id = x.tenant_id and a.run_id = x.run_id and a.step_ref = x.step_ref and a.item_index = coalesce(x.item_index, -1) and a.kind = coalesce(x.kind, 'step')
       and a.attempt = x.attempt and a.status = 'open' and a.report_time is null and a.cancel_requested_time is null
     returning a.tenant_id, a.run_id, a.outcome
 )

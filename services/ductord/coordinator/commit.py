@@ -15,7 +15,7 @@ from ductord.coordinator import digests, waits
 from ductord.coordinator.attempts import contested, write_attempts
 from ductord.coordinator.births import adopt, start_runs
 from ductord.coordinator.children import write_children
-from ductord.coordinator.decided import Decided, Effects, by_class, ids
+from ductord.coordinator.decided import Decided, Effects, by_class, ids, sparse
 from ductord.coordinator.records import write_records
 from ductord.coordinator.starts import SQL
 from ductord.model import events as history
@@ -31,7 +31,7 @@ from ductord.model.effects import (
     SetTimer,
     SettleControl,
 )
-from ductord.model.enums import CompensationStatus
+from ductord.model.enums import CompensationStatus, RunStatus
 from ductord.model.manifest import FORMAT_VERSION, Manifest
 from ductord.model.run import Run
 
@@ -107,7 +107,7 @@ _UNMARKED = (CompensationStatus.NONE, "", None, False, None)
 
 
 def _run_columns(decided: list[Decided]) -> list[list[Any]]:
-    """The columns that `update_runs` and `insert_runs` have in common, in the order of their parameters, without the time."""
+    """The columns that `update_runs` and `insert_runs` have in common, in the order of their parameters, without the time. Null where it is as in most."""
     rows = []
     for d in decided:
         run, compiled = d.decision.run, d.loaded.compiled
@@ -133,7 +133,10 @@ def _run_columns(decided: list[Decided]) -> list[list[Any]]:
                 history.encode(d.decision.events),
             )
         )
-    return [list(column) for column in zip(*rows, strict=True)]
+    return [sparse(list(column), usual) for column, usual in zip(zip(*rows, strict=True), _USUAL, strict=True)]
+
+
+_USUAL = (*[None] * 3, RunStatus.RUNNING, *[None] * 4, False, "", "", *[None] * 4)
 
 
 def _result(d: Decided) -> RecordResult | None:

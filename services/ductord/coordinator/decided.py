@@ -112,6 +112,12 @@ def ids(pairs: Iterable[tuple[Decided, Any]]) -> tuple[list[str], list[str]]:
     return [tenant for tenant, _ in keys], [run for _, run in keys]
 
 
+def sparse(values: list[Any], default: Any = None) -> list[Any]:
+    """A column of which the statement takes a null for `default`: empty where nothing else is in it, since `unnest` pads with nulls and asyncpg takes up to
+    half a microsecond for an element."""
+    return [] if values.count(default) == len(values) else values
+
+
 def _same(close: CloseAttempt, report: AttemptReport) -> bool:
     """Whether a verdict is over the attempt that was reported on."""
     return (
