@@ -1,5 +1,6 @@
 """What a tick loads and remembers: no more than it reads, no more than memory holds, nothing of a newer build."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import orjson
@@ -69,6 +70,19 @@ def test_the_cache_is_bounded_by_weight() -> None:
     assert 10 < len(cache.runs) < 100
     assert "r99" in cache.runs
     assert "r0" not in cache.runs
+
+
+async def test_a_run_may_be_forgotten_while_it_is_loaded(books: Books, ticker: Ticker) -> None:
+    """A tick that one run has to itself shares the cache, and may push out what another tick has just told the database that it knows."""
+    run_id = await books.start(await books.publish(chain(2)))
+    await ticker.drain()
+    await books.report()
+    ticking = asyncio.create_task(ticker.tick())
+    while not ticking.done():
+        ticker.cache.forget(run_id)
+        await asyncio.sleep(0)
+    assert (ticking.result().tasks, ticking.result().quarantined) == (1, 0)
+    await books.settled(run_id)
 
 
 async def test_a_state_of_a_newer_format_is_left_alone(books: Books, ticker: Ticker) -> None:
