@@ -12,7 +12,7 @@ import asyncpg
 
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.sweep import Net, Swept, rest, watch
-from ductord.coordinator.tick import Ticked, Way, tick, tick_alone
+from ductord.coordinator.tick import FEW, Ticked, Way, tick, tick_alone
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import REPLAN_S, open_pool
@@ -43,6 +43,7 @@ class Coordinator:
         self._batch_size = settings.coordinator_batch_size
         self._net = Net(settings.sweep_ms)
         self._since: datetime | None = None
+        self._few = True
         self.tick_loop: Loop | None = None
         self.alone_loop: Loop | None = None
         self._alone: dict[tuple[str, str], Way] = {}
@@ -71,7 +72,8 @@ class Coordinator:
         """One group tick; goes on at once while there is work, and looks again when the next is due."""
         begin = time.perf_counter()
         async with self._pool.acquire() as connection:
-            ticked = await tick(connection, self._cache, self._limits, self._batch_size)
+            ticked = await tick(connection, self._cache, self._limits, self._batch_size, few=self._few)
+            self._few = ticked.claimed <= FEW
             if ticked.claimed:
                 self._seconds.observe(time.perf_counter() - begin)
                 self._count(ticked)
