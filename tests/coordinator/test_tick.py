@@ -1,5 +1,6 @@
 """Group ticks on real Postgres: claim, decide, commit, lose a race, set a poisoned run aside."""
 
+import asyncio
 from typing import get_args
 
 import asyncpg
@@ -12,6 +13,7 @@ from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load
 from ductord.coordinator.starts import SQL
+from ductord.coordinator.tick import Ticked, tick
 from ductord.engine.decide import decide
 from ductord.model.decision import Decision
 from ductord.model.effects import Effect
@@ -38,6 +40,27 @@ async def test_runs_go_from_start_to_end_in_group_ticks(books: Books, ticker: Ti
     assert {(r["step_ref"], r["count"], r["attempt"], r["status"]) for r in rows} == {
         (f"s{i}", 10, 1, "succeeded") for i in range(3)
     }
+
+
+async def test_a_tick_goes_on_beside_another_one(books: Books, ticker: Ticker, other_ticker: Ticker) -> None:
+    """Two ticks of one process share what it remembers: the second begins when the first has decided, and takes the runs that that one does not hold."""
+    version = await books.publish(chain(3))
+    runs = [await books.start(version) for _ in range(30)]
+    claimed = []
+    for _ in range(4):
+        beside: list[asyncio.Task[Ticked]] = []
+
+        def begin(runs: int, beside: list[asyncio.Task[Ticked]] = beside) -> None:
+            ticking = tick(other_ticker.connection, ticker.cache, ticker.limits, 20)
+            beside.append(asyncio.get_running_loop().create_task(ticking))
+
+        first = await tick(ticker.connection, ticker.cache, ticker.limits, 20, decided=begin)
+        second = await beside[0]
+        claimed.append((first.claimed, second.claimed, first.conflicts + second.conflicts))
+        await books.report()
+    assert claimed == [(20, 10, 0)] * 4
+    for run_id in runs:
+        assert (await books.settled(run_id)).status == "completed"
 
 
 async def test_a_second_wake_up_changes_nothing(books: Books, ticker: Ticker) -> None:

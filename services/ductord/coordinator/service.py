@@ -32,6 +32,10 @@ _WATCH_LEAST_S = 0.02
 """Between two looks where the next timer is due at once, or another coordinator is at it: moments that are close together fire together."""
 
 
+_MANY = 100
+"""Runs of a tick beside which another one is begun: the database then works for one while the other is decided."""
+
+
 class Coordinator:
     """The loops' turns over one pool. `scope` gives metrics and settings."""
 
@@ -46,6 +50,8 @@ class Coordinator:
         self._few = True
         self.tick_loop: Loop | None = None
         self.alone_loop: Loop | None = None
+        self.beside_loop: Loop | None = None
+        self._many = False
         self._alone: dict[tuple[str, str], Way] = {}
         self._seconds = metrics.histogram("ductor_tick_seconds", "Time of a group tick that claimed runs.")
         self._runs = metrics.counter("ductor_ticked_runs", "Runs claimed by ticks, by what came of it.", ("result",))
@@ -70,20 +76,43 @@ class Coordinator:
 
     async def tick(self) -> float | None:
         """One group tick; goes on at once while there is work, and looks again when the next is due."""
-        begin = time.perf_counter()
         async with self._pool.acquire() as connection:
-            ticked = await tick(connection, self._cache, self._limits, self._batch_size, few=self._few)
-            self._few = ticked.claimed <= FEW
-            if ticked.claimed:
-                self._seconds.observe(time.perf_counter() - begin)
-                self._count(ticked)
-                self._put_off(ticked)
-            if ticked.claimed == self._batch_size:
+            claimed = await self._tick(connection, few=self._few)
+            self._few = claimed <= FEW
+            if claimed == self._batch_size:
                 return 0
             due, next_s = await rest(connection)
-        if due and ticked.claimed:  # else what is due is another coordinator's
+        if due and claimed:  # else what is due is another coordinator's
             return 0
         return None if next_s is None else max(next_s, _WATCH_LEAST_S)
+
+    async def beside(self) -> float | None:
+        """A group tick beside one of many runs that has decided and is being written: one decides while the database works for the other. It is begun by that
+        one alone, so that nobody looks twice where there is little to do."""
+        if not self._many:
+            return None
+        self._many = False
+        async with self._pool.acquire() as connection:
+            claimed = await self._tick(connection)
+        if claimed and self.tick_loop is not None:
+            self.tick_loop.wake()  # for what came meanwhile to the runs that this one held
+        return None
+
+    async def _tick(self, connection: asyncpg.Connection, *, few: bool = False) -> int:
+        begin = time.perf_counter()
+        ticked = await tick(
+            connection, self._cache, self._limits, self._batch_size, few=few, decided=self._begin_beside
+        )
+        if ticked.claimed:
+            self._seconds.observe(time.perf_counter() - begin)
+            self._count(ticked)
+            self._put_off(ticked)
+        return ticked.claimed
+
+    def _begin_beside(self, runs: int) -> None:
+        if runs >= _MANY and self.beside_loop is not None:
+            self._many = True
+            self.beside_loop.wake()
 
     async def alone(self) -> float | None:
         """The tick of one run that has it to itself. Whatever keeps it from being made, the run's wake-up brings it up again."""
@@ -161,6 +190,7 @@ async def start(scope: Scope) -> None:
         return
     coordinator = Coordinator(scope, pool)
     coordinator.tick_loop = scope.loop("tick", coordinator.tick, interval_ms=settings.poll_ms)
+    coordinator.beside_loop = scope.loop("beside", coordinator.beside, interval_ms=settings.poll_ms)
     coordinator.alone_loop = scope.loop("alone", coordinator.alone, interval_ms=settings.poll_ms)
     scope.loop("watch", coordinator.watch, interval_ms=min(_WATCH_MS, settings.sweep_ms))
     scope.loop("net", coordinator.net, interval_ms=settings.sweep_ms)

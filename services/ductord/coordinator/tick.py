@@ -5,7 +5,7 @@ commit (found by bisecting the batch), is quarantined alone (ruling C9): the oth
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import asyncpg
 import msgspec
@@ -15,7 +15,7 @@ from ductord.coordinator.attempts import lock_all
 from ductord.coordinator.cache import LARGE_BYTES, Cache
 from ductord.coordinator.commit import commit
 from ductord.coordinator.decided import Decided
-from ductord.coordinator.deciding import decide_all
+from ductord.coordinator.deciding import Answers, decide_all
 from ductord.coordinator.load import load
 from ductord.coordinator.loaded import Batch, Loaded
 from ductord.coordinator.starts import SQL
@@ -98,9 +98,10 @@ async def tick(
     way: Way | None = None,
     *,
     few: bool = False,
+    decided: Callable[[int], None] = lambda runs: None,
 ) -> Ticked:
-    """One group tick over at most `batch_size` due runs, or over the `given` ones. `few`: no more than `FEW` are expected. Raises database errors that concern
-    everybody."""
+    """One group tick over at most `batch_size` due runs, or over the `given` ones. `few`: no more than `FEW` are expected. `decided` is told how many runs were
+    claimed when all is decided and nothing written yet. Raises database errors that concern everybody."""
     ticked = Ticked()
     claimed: list[asyncpg.Record] = []
     committed: list[Decided] = []
@@ -114,7 +115,9 @@ async def tick(
                     await lock_all(connection, claimed)
                 batch = await load(connection, cache, claimed, whole=firm)
                 channels: list[str] = []
-                committed = await _decide_and_commit(connection, cache, limits, batch, ticked, way, channels)
+                found = await decide_all(connection, cache.turns, limits, batch, alone=way is not None)
+                decided(len(claimed))
+                committed = await _commit(connection, cache, batch, found, ticked, channels)
                 last += [f"select eec_notify({literal(channel)})" for channel in channels]
     except Exception as error:
         _forget(cache, claimed)
@@ -146,17 +149,10 @@ async def _claim(
     return rows
 
 
-async def _decide_and_commit(
-    connection: asyncpg.Connection,
-    cache: Cache,
-    limits: Limits,
-    batch: Batch,
-    ticked: Ticked,
-    way: Way | None,
-    channels: list[str],
+async def _commit(
+    connection: asyncpg.Connection, cache: Cache, batch: Batch, found: Answers, ticked: Ticked, channels: list[str]
 ) -> list[Decided]:
-    """Decide for every run and write what was decided; the decisions that were written, once the caller's transaction commits. `channels`: as `commit`."""
-    found = await decide_all(connection, cache.turns, limits, batch, alone=way is not None)
+    """Write what was decided; the decisions that were written, once the caller's transaction commits. `channels`: as `commit`."""
     lost = await commit(connection, found.decided, batch.now, channels)
     _remember(cache, found.decided, lost, ticked)
     ticked.conflicts += len(lost)
