@@ -49,7 +49,7 @@ async def test_killed_between_a_word_and_its_tick_applies_it_once() -> None:
             stub = rpc.WorkflowSignalServiceStub(channel)
             definition = await api.publish({"family_slug": "waits", "title": "waits", "steps": STEPS, "edges": []})
             runs = [(await api.start_many(definition, 1, input_json=f'{{"key": "k{i}"}}'))[0] for i in range(RUNS)]
-            parked = "select count(*) from eec_workflow_run r, jsonb_each(r.node_states) n where n.value ->> 'status' = 'waiting'"
+            parked = "select count(*) from eec_workflow_run r, jsonb_each(r.node_states::jsonb) n where n.value ->> 'status' = 'waiting'"
             async with asyncio.timeout(60):
                 while await owner.fetchval("select count(*) from eec_workflow_wait") < RUNS:  # noqa: ASYNC110  # rows have no event
                     await asyncio.sleep(0.05)

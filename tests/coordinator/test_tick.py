@@ -14,6 +14,7 @@ from ductord.coordinator.decided import Decided
 from ductord.coordinator.load import load
 from ductord.coordinator.starts import SQL
 from ductord.coordinator.tick import Ticked, tick
+from ductord.db.outage import is_outage
 from ductord.engine.decide import decide
 from ductord.model.decision import Decision
 from ductord.model.effects import Effect
@@ -56,9 +57,10 @@ async def test_a_tick_goes_on_beside_another_one(books: Books, ticker: Ticker, o
 
         first = await tick(ticker.connection, ticker.cache, ticker.limits, 20, decided=begin)
         second = await beside[0]
-        claimed.append((first.claimed, second.claimed, first.conflicts + second.conflicts))
+        claimed.append((first.claimed, first.transitions + second.transitions, first.conflicts + second.conflicts))
         await books.report()
-    assert claimed == [(20, 10, 0)] * 4
+    # The second may look at a run that the first has let go of a moment before: it finds nothing to do there.
+    assert claimed == [(20, 30, 0)] * 4
     for run_id in runs:
         assert (await books.settled(run_id)).status == "completed"
 
@@ -242,8 +244,10 @@ async def test_errors_of_everybody_are_not_a_runs_fault(books: Books, ticker: Ti
     """PG-01: an outage raises and quarantines nobody; the wake-ups are still there for the next tick."""
     run_id = await books.start(await books.publish(chain(1)))
     await books.owner.execute("select pg_terminate_backend($1, 5000)", ticker.connection.get_server_pid())
-    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.AdminShutdownError)):
+    # What a client says of a lost connection depends on when it learns of it.
+    with pytest.raises(Exception) as lost:  # noqa: PT011
         await ticker.tick()
+    assert is_outage(lost.value)
     assert await books.owner.fetchval("select count(*) from eec_workflow_quarantine") == 0
     assert (
         await books.owner.fetchval(

@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
 ROUNDS = 200
 WAITS, EVENTS = 250, 1_000
 HOURS = 24 * 3_600_000
-_WAITING = 'select count(*) from eec_workflow_run where run_id = any($1::uuid[]) and node_states @> \'{"w": {"status": "waiting"}}\''
+_WAITING = 'select count(*) from eec_workflow_run where run_id = any($1::uuid[]) and node_states::jsonb @> \'{"w": {"status": "waiting"}}\''
 _MOVE = "update eec_workflow_timer set due_time = now() + $2::float8 * interval '1 second' where run_id = any($1::uuid[]) returning true"
 _SETTLED = (
     "select count(*) from eec_workflow_run where run_id = any($1::uuid[])"
-    ' and (end_time is not null or node_states @> \'{"w": {"status": "waiting"}}\')'
+    ' and (end_time is not null or node_states::jsonb @> \'{"w": {"status": "waiting"}}\')'
 )
 
 

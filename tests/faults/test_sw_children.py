@@ -254,5 +254,5 @@ async def test_sw_03_a_child_that_went_on_as_another(stack: Stack, family: Famil
 
 _WAITING = (
     "select count(*) from eec_workflow_run r join eec_workflow_run_start s using (tenant_id, run_id)"
-    ' where r.node_states @> \'{"w": {"status": "waiting"}}\''
+    ' where r.node_states::jsonb @> \'{"w": {"status": "waiting"}}\''
 )

@@ -52,7 +52,7 @@ class Rows:
     async def moves(self, *events: Event, **nodes: Node) -> None:
         """One more transition, after which these nodes stand so."""
         await self.owner.execute(
-            "with moved as (update eec_workflow_run set record_version = record_version + 1, node_states = node_states || $2::jsonb, update_time = now()"
+            "with moved as (update eec_workflow_run set record_version = record_version + 1, node_states = node_states::jsonb || $2::jsonb, update_time = now()"
             " where run_id = $1 returning *)"
             " insert into eec_workflow_transition (tenant_id, run_id, seq, at, events) select tenant_id, run_id, record_version, now(), $3 from moved",
             self.run_id, _nodes(nodes), history.encode(events),

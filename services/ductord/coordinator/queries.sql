@@ -131,8 +131,8 @@ where (tenant_id, version_id) in (select * from unnest($1::text[], $2::uuid[]));
 -- null` would let the planner walk the index of open runs once per row.
 with won as (
     update eec_workflow_run r
-    set status = coalesce(x.status, 'running'), record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states,
-        run_state = x.run_state::jsonb, current_step = x.current_step, has_errors = coalesce(x.has_errors, false),
+    set status = coalesce(x.status, 'running'), record_version = x.known + 1, node_states = x.node_states::json, edge_states = x.edge_states,
+        run_state = x.run_state::json, current_step = x.current_step, has_errors = coalesce(x.has_errors, false),
         error_code = coalesce(x.error_code, ''), error_message = coalesce(x.error_message, ''),
         result = x.result::json, result_refs = x.result_refs::jsonb, update_time = $14::timestamptz, end_time = x.end_time
     from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
@@ -153,8 +153,8 @@ select run_id::text from won;
 -- row.
 with won as (
     update eec_workflow_run r
-    set status = coalesce(x.status, 'running'), record_version = x.known + 1, node_states = x.node_states::jsonb, edge_states = x.edge_states,
-        run_state = x.run_state::jsonb, current_step = x.current_step, has_errors = coalesce(x.has_errors, false),
+    set status = coalesce(x.status, 'running'), record_version = x.known + 1, node_states = x.node_states::json, edge_states = x.edge_states,
+        run_state = x.run_state::json, current_step = x.current_step, has_errors = coalesce(x.has_errors, false),
         error_code = coalesce(x.error_code, ''), error_message = coalesce(x.error_message, ''),
         result = case when x.keeps then r.result else x.result::json end, result_refs = case when x.keeps then r.result_refs else x.result_refs::jsonb end,
         update_time = $14::timestamptz, end_time = x.end_time
@@ -182,7 +182,7 @@ with x as (
 won as (
     insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
                                   error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
-    select x.tenant_id, x.run_id, x.known + 1, coalesce(x.status, 'running'), x.node_states::jsonb, x.edge_states, x.run_state::jsonb, x.current_step,
+    select x.tenant_id, x.run_id, x.known + 1, coalesce(x.status, 'running'), x.node_states::json, x.edge_states, x.run_state::json, x.current_step,
            coalesce(x.has_errors, false), coalesce(x.error_code, ''), coalesce(x.error_message, ''), x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, x.start_time
     from x
     on conflict (tenant_id, run_id) do nothing

@@ -149,7 +149,7 @@ idle as materialized (
 ),
 restless as materialized (
     select i.tenant_id, i.run_id from idle i
-    cross join lateral (select r.node_states from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id offset 0) n
+    cross join lateral (select r.node_states::jsonb as node_states from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id offset 0) n
     where jsonb_path_exists(n.node_states, '$.* ? (@.status == "running")')
        or (not jsonb_path_exists(n.node_states, '$.* ? (@.status == "waiting" && @.waiting.type != "child")')
            and not exists (select from eec_workflow_child c where c.tenant_id = i.tenant_id and c.parent_run_id = i.run_id and c.status is null

@@ -17,5 +17,5 @@ cross join lateral (
     select coalesce(sum((n.value -> 'fan' -> 'expected')::int), 0)::int as expected, coalesce(sum((n.value -> 'fan' -> 'open')::int), 0)::int as open,
            coalesce(sum((n.value -> 'fan' -> 'succeeded')::int), 0)::int as succeeded, coalesce(sum((n.value -> 'fan' -> 'failed')::int), 0)::int as failed,
            coalesce(sum((n.value -> 'fan' -> 'cancelled')::int), 0)::int as cancelled
-    from jsonb_each(r.node_states) n where n.value -> 'fan' ? 'definition_id') k
+    from jsonb_each(r.node_states::jsonb) n where n.value -> 'fan' ? 'definition_id') k
 order by p.position, c.step_ref, c.item_index limit $3;
