@@ -245,7 +245,7 @@ async def test_errors_of_everybody_are_not_a_runs_fault(books: Books, ticker: Ti
     run_id = await books.start(await books.publish(chain(1)))
     await books.owner.execute("select pg_terminate_backend($1, 5000)", ticker.connection.get_server_pid())
     # What a client says of a lost connection depends on when it learns of it.
-    with pytest.raises(Exception) as lost:  # noqa: PT011
+    with pytest.raises(Exception) as lost:
         await ticker.tick()
     assert is_outage(lost.value)
     assert await books.owner.fetchval("select count(*) from eec_workflow_quarantine") == 0
