@@ -158,19 +158,19 @@ async def test_a_creation_whose_commit_was_lost_is_done_once(
     pool = await open_pool(module_database.dsn("definition"), "definition")
     attempts = 0
 
-    class Lost(asyncpg.transaction.Transaction):  # type: ignore[misc]
-        async def __aexit__(self, kind: Any, error: Any, trace: Any) -> Any:
-            nonlocal attempts
-            attempts += 1
-            if attempts > 1:
-                return await super().__aexit__(kind, error, trace)
-            if broken == "after":
-                await super().__aexit__(kind, error, trace)
-            else:
-                await super().__aexit__(ConnectionError, ConnectionError(), None)
-            raise ConnectionResetError("the answer to COMMIT never came")
+    execute = asyncpg.Connection.execute
 
-    monkeypatch.setattr(asyncpg.connection.transaction, "Transaction", Lost)
+    async def losing(connection: asyncpg.Connection, query: str, *args: Any, **options: Any) -> Any:
+        nonlocal attempts
+        if not query.endswith("commit"):
+            return await execute(connection, query, *args, **options)
+        attempts += 1
+        if attempts > 1:
+            return await execute(connection, query)
+        await execute(connection, query if broken == "after" else "rollback")
+        raise ConnectionResetError("the answer to COMMIT never came")
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", losing)
     try:
         draft = await drafts.create(pool, f"lost-{broken}", order())
         assert attempts == 2

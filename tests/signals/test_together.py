@@ -219,7 +219,7 @@ async def test_e1_what_was_said_before_the_step_waits(senders: tuple[Sender, Sen
 
 async def _parked(desk: Desk, count: int) -> None:
     """Until so many runs wait."""
-    parked = "select count(*) from eec_workflow_run where node_states @> $1::text::jsonb"
+    parked = "select count(*) from eec_workflow_run where node_states::jsonb @> $1::text::jsonb"
     async with asyncio.timeout(60):
         while await desk.owner.fetchval(parked, '{"w": {"status": "waiting"}}') < count:  # noqa: ASYNC110  # rows have no event
             await asyncio.sleep(0.02)
