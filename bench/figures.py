@@ -120,17 +120,23 @@ async def _yardstick(postgres: EmbeddedPostgres, size: Size) -> dict[str, Any]:
 
 
 async def _throughput(stack: Any, size: Size) -> dict[str, Any]:
-    """The floor program at its best batch and the stack in turns; medians of both."""
-    dsn, batch = stack.postgres.dsn("yardstick"), 500
-    floors, floors_1, tens, ones = [], [], [], []
+    """The floor program at its best batch and the stack in turns; medians of both. Of 1-step runs the floor is taken at batches of 100, as it was where the
+    promise was made, and at its best batch too."""
+    dsn, batch, batch_1 = stack.postgres.dsn("yardstick"), 500, 100
+    floors, floors_1, best_1, tens, ones = [], [], [], [], []
     for turn in range(size.rounds):
         floors.append(await floor.measure(dsn, runs=2 * size.runs, steps=10, batch=batch))
         tens.append(await load.throughput(stack, slug=f"ten{turn}", steps=10, runs=size.runs))
-        floors_1.append(await floor.measure(dsn, runs=4 * size.runs, steps=1, batch=batch))
+        floors_1.append(await floor.measure(dsn, runs=4 * size.runs, steps=1, batch=batch_1))
+        best_1.append(await floor.measure(dsn, runs=4 * size.runs, steps=1, batch=batch))
         ones.append(await load.throughput(stack, slug=f"one{turn}", steps=1, runs=2 * size.runs))
     return {
         "floor_steps_per_s": round(statistics.median(floors)),
         "floor_runs_per_s_1": round(statistics.median(floors_1)),
+        "floor_runs_per_s_1_by_batch": {
+            str(batch_1): round(statistics.median(floors_1)),
+            str(batch): round(statistics.median(best_1)),
+        },
         "ten_step_runs": sorted(tens, key=_rate)[len(tens) // 2],
         "one_step_runs": sorted(ones, key=_rate)[len(ones) // 2],
         "ten_step_rates": [_rate(ten) for ten in tens],

@@ -59,7 +59,7 @@ def _yardsticks(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = [
         ("Postgres alone, rows advanced/s (500 per transaction)", number(figure(figures, "limit_rows_per_s"))),
         ("floor program, steps/s of 10-step runs, by batch", _each(figures.get("floor_steps_per_s_by_batch", {}))),
-        ("floor program, 1-step runs/s", number(figure(figures, "floor_runs_per_s_1"))),
+        ("floor program, 1-step runs/s, by batch", _each(figures.get("floor_runs_per_s_1_by_batch", {}))),
     ]
     for name, value in figures.get("environment", {}).items():
         rows.append((f"environment: {name}", value))
