@@ -20,7 +20,7 @@ from ductord.model.specs import Expression, Template
 LARGE_BYTES = 16 * 1024
 """Inputs and outputs above this size are read when needed rather than sent along and kept."""
 _RUNS_BYTES = 48 << 20
-"""What the remembered runs may weigh altogether, whatever they hold: 8,000 runs of ten steps that all move at once. More of them are read again in each tick."""
+"""What the remembered runs may weigh altogether, whatever they hold: 8,000 runs of ten steps that move at once; if more do, each tick reads them again."""
 _MANIFESTS_BYTES = 16 << 20
 """How much manifest text the remembered versions may have come from."""
 _RUN_BYTES = 2_000
