@@ -8,7 +8,6 @@ often is not judged at all, so that neither can hold up or misuse the process.
 from itertools import islice
 from typing import Any, Final
 
-import jsonschema_rs
 import msgspec
 
 from ductord.model.jsonvalue import storable_text
@@ -50,6 +49,8 @@ class Schema:
     def __init__(self, source: Any) -> None:
         if not isinstance(source, dict | bool):
             raise SchemaInvalid("", "a schema is an object or a boolean")
+        import jsonschema_rs  # 3 MB that a process which meets no schema need not hold
+
         try:
             self._validator = jsonschema_rs.validator_for(
                 source,
