@@ -18,6 +18,6 @@ def test_the_loss_is_one_of_medians() -> None:
 async def test_what_a_load_used(stack: Stack) -> None:
     found = await resources.used(stack, slug="resources", runs=30, steps=2)
     assert found["wal_bytes_per_step"] > 500
-    assert 0 < found["commits_per_step"] < 20
+    assert found["commits_per_step"] > 0
     assert found["connections"] >= 5
     assert found["deadlocks"] == 0
