@@ -19,6 +19,7 @@ from ductord.engine.decide import decide
 from ductord.model.decision import Decision
 from ductord.model.effects import Effect
 from tests.coordinator.conftest import Ticker
+from tests.coordinator.waiters import blocked
 from tests.support.books import TENANT, Books, chain
 
 
@@ -226,6 +227,47 @@ async def test_one_tenants_backlog_does_not_hold_up_another(books: Books, ticker
     late = await books.start(b, tenant="b")
     await ticker.tick(batch_size=50)
     assert await books.status(late) == "running"
+
+
+async def test_begun_runs_come_before_new_ones(books: Books, ticker: Ticker) -> None:
+    """Of a tenant's runs those that have begun go first, however long new ones have waited: else, behind a backlog, all runs would be open at once, and
+    no memory would hold them."""
+    version = await books.publish(chain(2))
+    begun = [await books.start(version) for _ in range(5)]
+    await ticker.tick()
+    waiting = [await books.start(version) for _ in range(100)]
+    assert await books.report() == 5
+    await ticker.tick(batch_size=5)
+    assert await books.report() == 5
+    await ticker.tick(batch_size=5)
+    assert {await books.status(run) for run in begun} == {"completed"}
+    assert {await books.status(run) for run in waiting} == {"pending"}
+
+
+async def test_new_runs_have_one_place_in_sixteen(books: Books, ticker: Ticker) -> None:
+    """Nobody waits for ever: of 64 places behind a backlog of begun runs four go to new ones, those that have waited longest."""
+    version = await books.publish(chain(2))
+    for _ in range(100):
+        await books.start(version)
+    await ticker.tick()
+    assert await books.report() == 100
+    waiting = [await books.start(version) for _ in range(100)]
+    assert (await ticker.tick(batch_size=64)).claimed == 64
+    assert [run for run in waiting if await books.status(run) != "pending"] == waiting[:4]
+
+
+async def test_a_run_that_was_served_meanwhile_is_not_claimed(
+    books: Books, ticker: Ticker, other_ticker: Ticker
+) -> None:
+    """The look may be older than the lock: whose wake-up another tick has served by then has nothing to do."""
+    version = await books.publish(chain(1))
+    runs = [await books.start(version) for _ in range(3)]
+    async with books.owner.transaction():
+        await books.owner.execute("delete from eec_workflow_wakeup where run_id = $1", runs[0])
+        claiming = asyncio.create_task(ticker.tick())
+        await blocked(books, claiming)
+    assert (await claiming).claimed == 2
+    assert (await other_ticker.tick()).claimed == 0
 
 
 async def test_il_06_run_locks_are_64_bits_and_not_shared(books: Books, ticker: Ticker) -> None:

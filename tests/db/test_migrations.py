@@ -61,7 +61,9 @@ async def test_runs_of_before_go_on_after_a_migration(postgres: Cluster) -> None
         await owner.execute("insert into eec_migration (number, name) values ($1, $2)", number, first)
         books = Books(owner)
         version = await books.publish(chain(2))
-        born, under_way = await books.start(version), await books.start(version)
+        born, under_way = [await books.start(version, wake=False) for _ in range(2)]
+        for run_id in (born, under_way):
+            await books.wake(run_id)
         await owner.execute(_UNDER_WAY, under_way)
         assert [name for _, name, _ in migration_files()][1:] == await migrate(database.owner)
         connection = await asyncpg.connect(database.dsn("coordinator"))

@@ -134,7 +134,9 @@ class Books:
         if actor is not None:
             await self.owner.execute("update eec_workflow_run_start set actor = $2 where run_id = $1", run_id, actor)
         if wake:
-            await self.wake(run_id, tenant=tenant)
+            await self.owner.execute(
+                "insert into eec_workflow_wakeup (tenant_id, run_id, begins) values ($1, $2, true)", tenant, run_id
+            )
         return run_id
 
     async def wake(self, run_id: str, *, tenant: str = TENANT) -> None:

@@ -30,8 +30,8 @@ known as (
          as x(tenant_id, parent_id, step_ref, item_index, attempt, run_id, sync, checkpoint, close_policy)
     on conflict do nothing
 )
-insert into eec_workflow_wakeup (tenant_id, run_id, due_time)
-select b.tenant_id, b.run_id, coalesce(x.due_time, eec_now())
+insert into eec_workflow_wakeup (tenant_id, run_id, due_time, begins)
+select b.tenant_id, b.run_id, coalesce(x.due_time, eec_now()), true
 from born b join unnest($6::uuid[], $8::timestamptz[]) as x(run_id, due_time) on x.run_id = b.run_id;
 
 -- name: lock_attached

@@ -84,6 +84,7 @@ async def _write_runs(connection: asyncpg.Connection, changed: list[Decided], no
             [d.loaded.compiled.manifest.engine_level for d in new if d.loaded.compiled],
             [d.decision.run.start_time for d in new if d.decision.run],
             columns[14],
+            [d.loaded.known.start.create_time for d in new],
         )
         won |= {row[0] for row in rows}
     if marked := [(*d.key, *marks) for d in changed if d.key[1] in won and (marks := _marks(d)) is not None]:

@@ -3,9 +3,11 @@
 -- once per row of it (measured: 60 ms instead of 2 for 500 runs).
 
 -- name: claim_runs
--- Due wake-ups, oldest first, tenants in turn (a loose index scan finds the tenants). More are looked at than are taken, so that a second coordinator passes
--- over what the first one holds and finds work behind it. A try-lock per run, held to the end of the transaction, keeps two coordinators off one run; the wake-
--- ups of the runs we got are deleted here, so those that arrive from now on are claimed next. They are never updated, so their place (ctid) names them.
+-- Due wake-ups, oldest first, tenants in turn (a loose index scan finds the tenants); of a tenant's runs those that have begun come before new ones, which are
+-- sure of one place in sixteen: so only as many are open as can be driven, however many wait to begin, and nobody waits for ever. More are looked at than are
+-- taken, so that a second coordinator passes over what the first one holds and finds work behind it. A try-lock per run, held to the end of the transaction,
+-- keeps two coordinators off one run; the wake-ups of the runs we got are deleted here, so those that arrive from now on are claimed next. They are never
+-- updated, so their place (ctid) names them.
 with recursive tenants as (
     (select tenant_id from eec_workflow_wakeup order by tenant_id limit 1)
     union all
@@ -13,26 +15,38 @@ with recursive tenants as (
     from tenants t where t.tenant_id is not null
 ),
 share as (select greatest(3 * $1::int / greatest(count(*), 1), 8)::int as each from tenants where tenant_id is not null),
+begun as materialized (
+    select t.tenant_id, o.run_id, o.due_time, o.turn from tenants t cross join share s cross join lateral (
+        select w.run_id, w.due_time, row_number() over (order by w.due_time) as turn
+        from (select run_id, due_time from eec_workflow_wakeup
+              where tenant_id = t.tenant_id and not begins and due_time <= eec_now() order by due_time limit s.each) w
+    ) o
+),
+fresh as materialized (
+    select t.tenant_id, o.run_id, o.due_time, 15 * o.turn as turn from tenants t cross join share s cross join lateral (
+        select w.run_id, w.due_time, row_number() over (order by w.due_time) as turn
+        from (select run_id, due_time from eec_workflow_wakeup
+              where tenant_id = t.tenant_id and begins and due_time <= eec_now() order by due_time
+              limit greatest(s.each - (select count(*) from begun b where b.tenant_id = t.tenant_id), s.each / 8)) w
+    ) o
+),
 due as materialized (
-    select w.tenant_id, w.run_id from tenants t, share s, lateral (
-        select o.tenant_id, o.run_id, o.due_time, row_number() over (order by o.due_time) as turn
-        from (select tenant_id, run_id, due_time from eec_workflow_wakeup
-              where tenant_id = t.tenant_id and due_time <= eec_now() order by due_time limit s.each) o
-    ) w
-    where t.tenant_id is not null
+    select w.tenant_id, w.run_id from (select * from begun union all select * from fresh) w
     group by w.tenant_id, w.run_id order by min(w.turn), min(w.due_time)
 ),
 locked as materialized (
     select tenant_id, run_id from due where pg_try_advisory_xact_lock(eec_run_lock_key(run_id)) limit $1::int
 ),
+-- What another tick served between our look and its release of the lock is not there any more: that run has nothing to do.
 served as (
     delete from eec_workflow_wakeup w where w.ctid = any (array(
         select d.row_id from locked l
         cross join lateral (select o.ctid as row_id, o.due_time from eec_workflow_wakeup o where o.tenant_id = l.tenant_id and o.run_id = l.run_id offset 0) d
         where d.due_time <= eec_now()
     ))
+    returning w.tenant_id, w.run_id
 )
-select tenant_id, run_id::text, eec_now() as now from locked order by run_id;
+select distinct tenant_id, run_id::text, eec_now() as now from served order by run_id;
 
 -- name: claim_given
 -- The same for named runs: a batch that failed is bisected.
@@ -175,15 +189,17 @@ select run_id::text from won;
 -- A reset run begins behind the transitions that it adopts ($3: how many).
 with x as (
     select * from unnest($1::text[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bool[], $10::text[], $11::text[],
-                         $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[], $19::timestamptz[], $20::text[])
+                         $12::text[], $13::text[], $15::timestamptz[], $16::uuid[], $17::int[], $18::int[], $19::timestamptz[], $20::text[], $21::timestamptz[])
          as x(tenant_id, run_id, known, status, node_states, edge_states, run_state, current_step, has_errors, error_code, error_message, result, result_refs,
-              end_time, version_id, format_version, engine_level, start_time, events)
+              end_time, version_id, format_version, engine_level, start_time, events, create_time)
 ),
 won as (
     insert into eec_workflow_run (tenant_id, run_id, record_version, status, node_states, edge_states, run_state, current_step, has_errors, error_code,
-                                  error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time)
+                                  error_message, result, result_refs, update_time, end_time, version_id, format_version, engine_level, start_time,
+                                  create_time)
     select x.tenant_id, x.run_id, x.known + 1, coalesce(x.status, 'running'), x.node_states::json, x.edge_states, x.run_state::json, x.current_step,
-           coalesce(x.has_errors, false), coalesce(x.error_code, ''), coalesce(x.error_message, ''), x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, x.start_time
+           coalesce(x.has_errors, false), coalesce(x.error_code, ''), coalesce(x.error_message, ''), x.result::json, x.result_refs::jsonb, $14::timestamptz, x.end_time, x.version_id, x.format_version, x.engine_level, x.start_time,
+           x.create_time
     from x
     on conflict (tenant_id, run_id) do nothing
     returning tenant_id, run_id, record_version

@@ -105,7 +105,7 @@ labelled as (
     insert into eec_workflow_run_label (tenant_id, label, create_time, run_id)
     select b.tenant_id, l.key || ':' || l.value, b.create_time, b.run_id from born b, jsonb_each_text(b.labels) as l
 )
-insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from born;
+insert into eec_workflow_wakeup (tenant_id, run_id, begins) select tenant_id, run_id, true from born;
 
 -- name: reapply_signals
 -- What no step of the source had taken by the transition that a reset run begins behind is told to the new run again, in the order in which it came (C5).

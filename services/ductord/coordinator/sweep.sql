@@ -51,7 +51,8 @@ select eec_now() as now, (
 ) as next_s;
 
 -- name: next_wakeup
--- Whether a wake-up of any tenant is due, and the seconds until the next one that is not: of each tenant the first entry, and the first behind now.
+-- Whether a wake-up of any tenant is due, and the seconds until the next one that is not: of each tenant, of begun and of new runs, the first entry, and the
+-- first behind now.
 with recursive tenants as (
     (select tenant_id from eec_workflow_wakeup order by tenant_id limit 1)
     union all
@@ -60,11 +61,14 @@ with recursive tenants as (
 )
 select coalesce(bool_or(f.due), false) as due, extract(epoch from min(n.due_time) - eec_now())::float8 as next_s
 from tenants t
+cross join (values (false), (true)) as k(begins)
 left join lateral (
-    select w.due_time <= eec_now() as due from eec_workflow_wakeup w where w.tenant_id = t.tenant_id order by w.due_time limit 1
+    select w.due_time <= eec_now() as due from eec_workflow_wakeup w
+    where w.tenant_id = t.tenant_id and w.begins = k.begins order by w.due_time limit 1
 ) f on true
 left join lateral (
-    select w.due_time from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.due_time > eec_now() order by w.due_time limit 1
+    select w.due_time from eec_workflow_wakeup w
+    where w.tenant_id = t.tenant_id and w.begins = k.begins and w.due_time > eec_now() order by w.due_time limit 1
 ) n on true;
 
 -- name: sweep_reports

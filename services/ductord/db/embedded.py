@@ -21,6 +21,7 @@ from pathlib import Path
 _SETTINGS = {
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
+    "autovacuum_naptime": "10s",  # as docs/performance.md asks for: little and often
     "max_connections": "200",
     "jit": "off",
     "logging_collector": "off",

@@ -43,35 +43,40 @@ order by l.create_time desc, l.run_id desc limit $10;
 
 -- name: list_runs_pending
 -- A run without a state always has a wake-up: they are written together, and the tick that takes the last one writes the state in the same transaction. So the
--- wake-ups, of which there are few, drive this list, and not the absence of a state among all runs that ever were.
+-- wake-ups drive this list, and not the absence of a state among all runs that ever were; fenced, since a planner that believes in more of them than there are
+-- would walk the whole listing.
+with waiting as materialized (select distinct w.run_id from eec_workflow_wakeup w where w.tenant_id = $1),
+fresh as materialized (
+    select w.run_id from waiting w where not exists (select from eec_workflow_run r where r.tenant_id = $1 and r.run_id = w.run_id offset 0)
+)
 select s.run_id::text, 'pending' as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, null::timestamptz as start_time, null::timestamptz as end_time, false as has_errors, '' as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        'none' as compensation_status, '' as close_reason,
        s.continued_from_run_id::text, null::text as continued_to_run_id, null::text as merged_into_run_id, s.reset_from_run_id::text, s.reset_from_seq
-from eec_workflow_run_start s
-where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
-  and s.run_id in (select w.run_id from eec_workflow_wakeup w where w.tenant_id = $1)
-  and not exists (select from eec_workflow_run r where r.tenant_id = $1 and r.run_id = s.run_id)
+from fresh f
+cross join lateral (select * from eec_workflow_run_start b where b.tenant_id = $1 and b.run_id = f.run_id offset 0) s
+where (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
   and $9::bool is distinct from true and $11::text in ('', 'none')
 order by s.create_time desc, s.run_id desc limit $10;
 
 -- name: list_runs_open
--- Runs that have a state and are not terminal, by the partial index of these.
+-- Runs that have a state and are not terminal, by the partial index of these, which has the order of the list: neither the runs that wait to begin nor all that
+-- ever were are looked at.
 select s.run_id::text, r.status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
-       s.subject_id, s.create_time, r.start_time, r.end_time, r.has_errors, r.current_step,
+       s.subject_id, r.create_time, r.start_time, r.end_time, r.has_errors, r.current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        r.compensation_status, r.close_reason,
        s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq
-from eec_workflow_run_start s
-join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
-where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid) and r.end_time is null
+from eec_workflow_run r
+cross join lateral (select * from eec_workflow_run_start b where b.tenant_id = $1 and b.run_id = r.run_id offset 0) s
+where r.tenant_id = $1 and r.end_time is null and (r.create_time, r.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
-  and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
+  and ($7::timestamptz is null or r.create_time > $7) and ($8::timestamptz is null or r.create_time < $8)
   and ($9::bool is null or r.has_errors = $9) and ($11::text = '' or r.compensation_status = $11) and ($12::text = '' or r.status = $12)
-order by s.create_time desc, s.run_id desc limit $10;
+order by r.create_time desc, r.run_id desc limit $10;
 
 -- name: list_runs_kin
 -- The children of one run ($14), or all runs below a root ($15), each by its index; the other filters of `list_runs_labelled`.

@@ -39,8 +39,8 @@ from ductord.rpc.host import Scope, Service
 from ductord.rpc.paging import page_of, token_of
 from ductord.rpc.runs import run_id_of
 
-_PLANS: Final = {"plan_cache_mode": "force_custom_plan"}
-"""Lists have filters that may or may not be given: each is planned with the values at hand."""
+_PLANS: Final = {"plan_cache_mode": "force_custom_plan", "max_parallel_workers_per_gather": "0"}
+"""Lists have filters that may or may not be given: each is planned with the values at hand. And none is worth more than one core of those that drive runs."""
 _q: Final = Queries("ductord.reads")
 
 

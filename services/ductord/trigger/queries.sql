@@ -40,7 +40,7 @@ labelled as (
     insert into eec_workflow_run_label (tenant_id, label, create_time, run_id)
     select $1, l.key || ':' || l.value, b.create_time, b.run_id from born b, jsonb_each_text(b.labels) as l
 ),
-woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select $1, run_id from born)
+woken as (insert into eec_workflow_wakeup (tenant_id, run_id, begins) select $1, run_id, true from born)
 select (select array_agg(run_id::text) from born) as born, (select eec_notify('ductor_wakeup'))::text as hint;
 
 -- name: ended_checkpoints
