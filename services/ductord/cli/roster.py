@@ -14,6 +14,7 @@ NAMES: Final = (
     "run_control",
     "signals",
     "reads",
+    "admin",
     "coordinator",
     "dispatch",
     "gateway",

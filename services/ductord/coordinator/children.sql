@@ -4,17 +4,20 @@
 
 -- name: start_children
 -- Runs that are born as children, once each, since their ids are derived: with their row, their labels and a wake-up for the time at which they are to begin. They
--- inherit what their parent was born with, and are one deeper.
+-- inherit what their parent was born with, but have VARS of their own definition in its environment (L8), and are one deeper.
 with born as (
     insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, subject_type, subject_id,
-                                        labels, input, tier, traceparent, root_run_id, parent_run_id, journey_id, actor, nesting_depth, create_time)
+                                        labels, input, tier, traceparent, root_run_id, parent_run_id, journey_id, actor, nesting_depth, create_time,
+                                        environment, variables)
     select p.tenant_id, x.run_id, x.definition_id, x.version_id, x.version, x.family_slug, x.definition_id, p.subject_type, p.subject_id,
-           p.labels, x.input::json, x.tier, x.traceparent, p.root_run_id, p.run_id, p.journey_id, p.actor, p.nesting_depth + 1, $17::timestamptz
+           p.labels, x.input::json, x.tier, x.traceparent, p.root_run_id, p.run_id, p.journey_id, p.actor, p.nesting_depth + 1, $17::timestamptz,
+           p.environment, coalesce(o.variables, '{}')
     from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::uuid[], $7::text[], $8::timestamptz[], $9::text[], $10::uuid[], $11::uuid[],
                 $12::int[], $13::text[], $14::bool[], $15::text[], $16::text[], $18::text[])
          as x(tenant_id, parent_id, step_ref, item_index, attempt, run_id, input, due_time, family_slug, definition_id, version_id, version, tier, sync,
               checkpoint, close_policy, traceparent)
     join eec_workflow_run_start p on p.tenant_id = x.tenant_id and p.run_id = x.parent_id
+    left join eec_workflow_env_override o on o.tenant_id = x.tenant_id and o.definition_id = x.definition_id and o.environment = p.environment
     on conflict do nothing
     returning tenant_id, run_id, labels, create_time
 ),

@@ -85,7 +85,7 @@ from unnest($1::text[], $2::uuid[], $3::int[]) as c(tenant_id, run_id, known)
 left join lateral (
     select b.definition_id::text, b.version_id::text, b.version, b.family_slug, b.create_time, b.subject_type, b.subject_id, b.tier, b.traceparent,
            b.root_run_id::text, b.parent_run_id::text, b.nesting_depth, b.journey_id::text, b.actor, b.continued_from_run_id::text,
-           b.reset_from_run_id::text, b.reset_from_seq, b.labels::text, b.inverses::text, b.preserved::text,
+           b.reset_from_run_id::text, b.reset_from_seq, b.labels::text, b.inverses::text, b.preserved::text, b.origin::text, b.environment, b.variables::text,
            octet_length(b.input::text) as input_bytes, octet_length(b.context::text) as context_bytes, octet_length(b.overrides::text) as overrides_bytes,
            case when octet_length(b.input::text) <= $4::int then b.input::text end as input,
            case when octet_length(b.context::text) <= $4::int then b.context::text end as context,

@@ -15,6 +15,7 @@ from ductord.coordinator.cache import Compiled, Known
 from ductord.db.queries import Queries
 from ductord.model.fault import OutputRef
 from ductord.model.run import Registered, RunStart
+from ductord.model.starting import Origin
 
 SQL = Queries("ductord.coordinator")
 
@@ -22,11 +23,13 @@ _LARGE_BYTES = 16 << 20  # of large payloads that one tick loads; what is more w
 _FIELDS = {"input": "payload", "context": "context", "overrides": "overrides"}
 _COLUMNS = (
     "tenant_id", "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id", "tier", "traceparent",
-    "root_run_id", "nesting_depth", "journey_id", "actor", "reset_from_seq",
+    "root_run_id", "nesting_depth", "journey_id", "actor", "reset_from_seq", "environment",
 )  # fmt: skip
 
 _inverses = msgspec.json.Decoder(tuple[Registered, ...])
 _preserved = msgspec.json.Decoder(dict[str, OutputRef])
+_origins = msgspec.json.Decoder(Origin)
+_NO_ORIGIN = Origin()
 
 Wanted = tuple[Known, frozenset[str]]
 """A run, and the names of the payloads that a tick of it reads."""
@@ -53,7 +56,8 @@ def known_of(row: asyncpg.Record, compiled: Compiled | Exception) -> Known:
         continued_from_run_id=row["continued_from_run_id"] or "",
         reset_from_run_id=row["reset_from_run_id"] or "",
         labels=orjson.loads(row["labels"]),
-        variables=compiled.manifest.variables if isinstance(compiled, Compiled) else {},
+        variables={} if row["variables"] == "{}" else orjson.loads(row["variables"]),
+        origin=_NO_ORIGIN if row["origin"] == "{}" else _origins.decode(row["origin"]),
         inverses=_inverses.decode(row["inverses"]),
         preserved=_preserved.decode(row["preserved"]),
     )

@@ -6,7 +6,7 @@
 do $$
 declare r text;
 begin
-    foreach r in array array['definition', 'trigger', 'run_control', 'signals', 'reads', 'coordinator', 'dispatch'] loop
+    foreach r in array array['definition', 'trigger', 'run_control', 'signals', 'reads', 'admin', 'coordinator', 'dispatch'] loop
         if not exists (select from pg_roles where rolname = 'ductor_' || r) then
             begin
                 execute format('create role %I login nosuperuser nocreatedb nocreaterole nobypassrls', 'ductor_' || r);
@@ -17,7 +17,7 @@ begin
 end $$;
 
 do $$
-declare t text; edge text := 'ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads';
+declare t text; edge text := 'ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads, ductor_admin';
 begin
     execute format('revoke create on schema %I from public', current_schema());
     for t in select relname from pg_class where relnamespace = current_schema()::regnamespace and relkind = 'r' and relname like 'eec\_workflow\_%' loop
@@ -32,18 +32,26 @@ begin
 end $$;
 
 -- Every service looks whether the schema is the one that it knows, and refuses to serve on another.
-grant select on eec_migration to ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads, ductor_coordinator, ductor_dispatch;
+grant select on eec_migration to ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads, ductor_admin, ductor_coordinator,
+    ductor_dispatch;
 
 -- definition: drafts and versions. A version row never changes but for its retirement.
 grant select, insert, update on eec_workflow_definition to ductor_definition;
 grant select, insert, update, delete on eec_workflow_draft to ductor_definition;
 grant select, insert, update (status, archive_time) on eec_workflow_version to ductor_definition;
 grant insert on eec_workflow_audit to ductor_definition;
+grant select, insert, update (live, version_id, version, cron_expression, timezone, catchup_window_ms, overlap_policy, next_time, family_slug, error_code,
+    error_message, update_time) on eec_workflow_schedule to ductor_definition;
+grant select, insert, update, delete on eec_workflow_event_trigger, eec_workflow_env_override to ductor_definition;
 
 -- trigger: gives birth to runs, wakes the coordinator, waits for checkpoints.
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run, eec_workflow_checkpoint, eec_workflow_step_attempt to ductor_trigger;
 grant select, insert on eec_workflow_run_start to ductor_trigger;
-grant insert on eec_workflow_run_label, eec_workflow_wakeup to ductor_trigger;
+grant insert on eec_workflow_run_label, eec_workflow_wakeup, eec_workflow_audit to ductor_trigger;
+grant select on eec_workflow_event_trigger, eec_workflow_env_override, eec_workflow_release_policy to ductor_trigger;
+grant select, update (next_time, last_run_id, started_count, skipped_count, failed_count, dropped_count, error_code, error_message, paused_by, pause_reason,
+    pause_time, update_time) on eec_workflow_schedule to ductor_trigger;
+grant select, insert, update on eec_workflow_schedule_fire to ductor_trigger;
 
 -- run_control: asks, and looks at what became of it. It never writes a run.
 grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run, eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer,
@@ -57,12 +65,18 @@ grant select on eec_workflow_version, eec_workflow_run_start, eec_workflow_run t
 grant select, insert on eec_workflow_signal, eec_workflow_event, eec_workflow_receipt to ductor_signals;
 grant select, update (open_time) on eec_workflow_wait to ductor_signals;
 grant insert on eec_workflow_wakeup to ductor_signals;
+grant select on eec_workflow_event_trigger, eec_workflow_env_override to ductor_signals;
+grant insert on eec_workflow_run_start to ductor_signals;  -- an event starts runs
 
 -- reads: looks, never touches. A wake-up of a run that has no state yet is what makes a run `pending`.
 grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_start, eec_workflow_run_label, eec_workflow_run, eec_workflow_wakeup,
     eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit,
     eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt, eec_workflow_digest,
     eec_workflow_digest_arrival, eec_workflow_child, eec_workflow_item_page to ductor_reads;
+
+-- admin: what a tenant's operators decide about the tenant as a whole.
+grant select, insert, update on eec_workflow_release_policy to ductor_admin;
+grant insert on eec_workflow_audit to ductor_admin;
 
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
@@ -83,6 +97,10 @@ grant select, insert, update (applied_time) on eec_workflow_receipt to ductor_co
 grant select, insert, update, delete on eec_workflow_timer, eec_workflow_quarantine to ductor_coordinator;
 grant select, insert, update (due_time), delete on eec_workflow_wakeup to ductor_coordinator;  -- row locks need UPDATE on some column
 grant insert on eec_workflow_audit to ductor_coordinator;
+grant select on eec_workflow_env_override to ductor_coordinator;
+grant select, update (next_time, last_time, last_run_id, started_count, skipped_count, failed_count, missed_count, error_code, error_message, update_time)
+    on eec_workflow_schedule to ductor_coordinator;
+grant select, insert, update on eec_workflow_schedule_fire to ductor_coordinator;
 grant select, insert on eec_workflow_item_page to ductor_coordinator;
 grant select, insert, update (child_run_id, sync, detached, end_time, status, checkpoint_status, error_code, error_message, applied_time)
     on eec_workflow_child to ductor_coordinator;

@@ -32,13 +32,15 @@ from ductord.model.specs import (
     Value,
     WaitSpec,
 )
+from ductord.model.starting import TriggerSpec
 
 FORMAT_VERSION = 1
 """Version of this JSON shape. A coordinator leaves runs of a newer format alone."""
 
-ENGINE_LEVEL = 4
+ENGINE_LEVEL = 5
 """Level of behaviour that this engine has. A manifest says which level it needs: the lowest that runs it rightly, so that it keeps its hash when the
-engine learns more. 1: graphs of actions. 2: compensation and continuing as new. 3: steps that wait, and races. 4: children."""
+engine learns more. 1: graphs of actions. 2: compensation and continuing as new. 3: steps that wait, and races. 4: children. 5: triggers of events and schedules,
+and what `TRIGGER` says of them."""
 
 
 class Step(Value, frozen=True, kw_only=True):
@@ -139,6 +141,8 @@ class Manifest(Value, frozen=True, kw_only=True, weakref=True):
     manual_start: bool = True
     """Ruling D4: False when the definition declares triggers and none of them is `manual`."""
     input_schema: Any = None
+    triggers: tuple[TriggerSpec, ...] = ()
+    """Those of type event and schedule, in the order of the definition; its own schedule comes last, with the id `schedule`."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -21,6 +21,7 @@ from ductord.model.enums import (
 from ductord.model.fan import Fan
 from ductord.model.fault import Fault, OutputRef, Value
 from ductord.model.specs import RetryPolicy, Timeouts
+from ductord.model.starting import Origin
 
 
 class Vote(Value, frozen=True, kw_only=True):
@@ -270,3 +271,5 @@ class RunStart(Value, frozen=True, kw_only=True):
     reset_from_seq: int = 0
     overrides: dict[str, Any] = {}
     preserved: dict[str, OutputRef] = {}
+    origin: Origin = Origin()
+    environment: str = ""

@@ -46,6 +46,7 @@ _q: Final = Queries("ductord.reads", "export.sql")
 _START: Final = (
     "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id", "tier", "traceparent", "root_run_id",
     "parent_run_id", "nesting_depth", "journey_id", "actor", "continued_from_run_id", "reset_from_run_id", "reset_from_seq",
+    "environment",
 )  # fmt: skip
 
 _Place = tuple[Key, ...]
@@ -115,8 +116,8 @@ async def _lines(
 
 def _run_line(row: asyncpg.Record, tenant_id: str, settings: Settings) -> RunLine:
     start: dict[str, Any] = {name: row[name] for name in _START}
-    start |= {name: _raw(row[name]) for name in ("labels", "context", "inverses", "overrides", "preserved")}
-    start |= {"payload": _raw(row["input"]), "variables": _raw(row["variables"] or "{}")}
+    start |= {name: _raw(row[name]) for name in ("labels", "context", "inverses", "overrides", "preserved", "origin", "variables")}
+    start["payload"] = _raw(row["input"])
     return RunLine(
         format=FORMAT,
         manifest=_raw(row["manifest"]),

@@ -12,11 +12,12 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.model.fanout import MAX_CHILDREN
+from ductord.model.starting import ENVIRONMENT_PATTERN
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
 
-DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
+DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch"]
 """A service with a login of its own, `ductor_<service>`."""
-TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "dispatch"]
+TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "admin", "dispatch"]
 """A service that others call."""
 
 OTHERS: Final = frozenset({"DUCTOR_TENANT_ID", "DUCTOR_TARGET", "DUCTOR_API_KEY", "DUCTOR_TENANT"})
@@ -57,6 +58,7 @@ class Settings(BaseSettings):
     run_control_database_url: Secret = ""
     signals_database_url: Secret = ""
     reads_database_url: Secret = ""
+    admin_database_url: Secret = ""
     coordinator_database_url: Secret = ""
     dispatch_database_url: Secret = ""
     database_set_role: bool = Field(
@@ -76,6 +78,7 @@ class Settings(BaseSettings):
     run_control_target: str = ""
     signals_target: str = ""
     reads_target: str = ""
+    admin_target: str = ""
     dispatch_target: str = ""
 
     # Definitions at boot
@@ -84,7 +87,14 @@ class Settings(BaseSettings):
     workflow_runtime_enabled: bool = Field(
         default=True, description="off: definitions can be managed, no run is started or advanced"
     )
-    environment: str = Field(default="", description="the deployment's name on spans")
+    environment: str = Field(
+        default="",
+        pattern=ENVIRONMENT_PATTERN,
+        description="the deployment's name: on spans, and whose overrides of VARS a run starts with (L8)",
+    )
+    events_wildcards_enabled: bool = Field(
+        default=False, description="event triggers may have patterns that end in `.*` (ductor.events.wildcards.enabled)"
+    )
 
     # Who may call
     auth: Literal["off", "keys"] = "off"

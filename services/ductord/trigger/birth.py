@@ -18,8 +18,9 @@ from ductord.model.enums import RunStatus
 from ductord.model.errors import Refusal
 from ductord.model.jsonvalue import dumps
 from ductord.rpc.errors import refused
+from ductord.starting.versions import Version, Versions
 from ductord.trigger.asked import Asked
-from ductord.trigger.versions import Resolved, Version, Versions
+from ductord.trigger.resolving import Resolved, resolve
 
 _q: Final = Queries("ductord.trigger")
 
@@ -37,13 +38,14 @@ Outcome: TypeAlias = Started | Refusal
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """What the starts of one call have in common. `actor`: who calls. `given_id`: the id as the caller gave it, canonical. `admit` may raise to keep new runs
+    """What the starts of one call have in common. `actor`: who calls. `environment`: whose overrides of VARS count (L8). `given_id`: the id as the caller gave it, canonical. `admit` may raise to keep new runs
     from a version."""
 
     tenant_id: str
     given_id: str
     traceparent: str
     actor: str = "anonymous"
+    environment: str = ""
     admit: Callable[[Version], object] = lambda version: None
 
 
@@ -84,7 +86,7 @@ async def _bear(
             remaining.append(ask)
     if remaining:
         try:
-            resolved = await versions.resolve(db, birth.tenant_id, birth.given_id)
+            resolved = await resolve(versions, db, birth.tenant_id, birth.given_id)
             birth.admit(resolved.version)
         except Refusal as refusal:
             if refusal.code == "NOT_FOUND":
@@ -168,6 +170,7 @@ async def _insert(
         [ask.input.text for ask in rows],
         [ask.tier or version.tier.value for ask in rows],
         birth.actor,
+        birth.environment,
     )
     born = frozenset(answer["born"] or ())
     lost = [ask.key for ask in rows if ask.key is not None and ask.run_id not in born]

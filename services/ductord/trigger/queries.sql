@@ -12,10 +12,6 @@ from eec_workflow_definition d
 left join eec_workflow_version v on v.tenant_id = d.tenant_id and v.definition_id = d.definition_id and v.version = d.latest_version
 where d.tenant_id = $1 and d.definition_id = $2;
 
--- name: load_manifest
--- Of a version, whose manifest never changes: read once per process.
-select manifest::text from eec_workflow_version where tenant_id = $1 and version_id = $2;
-
 -- name: find_keys
 -- Which of the keys were used with this id before (T1), and what became of the runs.
 select s.idempotency_key, s.run_id::text, s.request_hash, s.version_id::text, coalesce(r.status, 'pending') as status, eec_now() as now
@@ -28,9 +24,11 @@ where s.tenant_id = $1 and s.given_definition_id = $2 and s.idempotency_key = an
 -- in the order of their keys, so that two batches with the same keys wait in one direction only. Who lost is not in the answer and is looked up again.
 with born as (
     insert into eec_workflow_run_start (tenant_id, definition_id, version_id, version, family_slug, given_definition_id, traceparent, run_id, root_run_id,
-                                        journey_id, idempotency_key, request_hash, subject_type, subject_id, labels, input, tier, actor)
+                                        journey_id, idempotency_key, request_hash, subject_type, subject_id, labels, input, tier, actor, environment,
+                                        variables)
     select $1, $2, $3, $4, $5, $6, $7, x.run_id, x.run_id, x.run_id, x.idempotency_key, x.request_hash, x.subject_type, x.subject_id, x.labels::jsonb,
-           x.input::json, x.tier, $16
+           x.input::json, x.tier, $16, $17, coalesce((select o.variables from eec_workflow_env_override o
+                                                      where o.tenant_id = $1 and o.definition_id = $2 and o.environment = $17), '{}')
     from unnest($8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
          as x(run_id, idempotency_key, request_hash, subject_type, subject_id, labels, input, tier)
     on conflict do nothing

@@ -28,10 +28,11 @@ from ductord.rpc.errors import field_invalid, field_required, of_payload, refuse
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.payloads import fill_payload
+from ductord.starting.versions import Version, Versions
 from ductord.trigger.asked import Asked, read
 from ductord.trigger.birth import Birth, Outcome, Started, bear
 from ductord.trigger.outputs import after
-from ductord.trigger.versions import Version, Versions, not_found
+from ductord.trigger.resolving import not_found
 from ductord.trigger.waits import Ended, Key, ended_checkpoints
 
 MAX_BATCH: Final = 500
@@ -56,6 +57,7 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
         self._versions = Versions()
         self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
         self._reply_bytes = settings.reply_max_bytes
+        self._environment = settings.environment
         self._starts = metrics.counter("ductor_run_starts", "Starts asked for, by what came of them.", ("result",))
 
     async def TriggerWorkflow(  # noqa: N802  # the contract's name
@@ -103,7 +105,12 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
     async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
         call = caller()
         birth = Birth(
-            tenant_id=call.tenant, given_id=given_id, traceparent=call.traceparent, actor=call.actor, admit=admit
+            tenant_id=call.tenant,
+            given_id=given_id,
+            traceparent=call.traceparent,
+            actor=call.actor,
+            environment=self._environment,
+            admit=admit,
         )
         outcomes, now = await bear(self._pool, self._versions, birth, asked, self._on_retry)
         self._account(given_id, asked, outcomes)

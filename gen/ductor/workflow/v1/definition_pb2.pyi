@@ -1869,6 +1869,7 @@ class TriggerDefinition(_message.Message):
     INPUT_FIELD_NUMBER: _builtins.int
     INPUT_JSON_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The trigger's name, unique within the definition."""
     type: Global___TriggerType.ValueType
@@ -1877,6 +1878,8 @@ class TriggerDefinition(_message.Message):
     """The CEL condition over EVENT that an event must also meet."""
     input_json: _builtins.str
     """The exact twin of input as JSON text; at most one of the two is given."""
+    tier: _common_pb2.Tier.ValueType
+    """The weight class of the tasks of a run that this trigger starts; the default is the definition's."""
     @_builtins.property
     def patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The event names, or names ending in `.*`, that an event trigger matches."""
@@ -1899,10 +1902,11 @@ class TriggerDefinition(_message.Message):
         input: _struct_pb2.Value | None = ...,
         input_json: _builtins.str | None = ...,
         schedule: Global___ScheduleDefinition | None = ...,
+        tier: _common_pb2.Tier.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_filter", b"_filter", "_input_json", b"_input_json", "filter", b"filter", "input", b"input", "input_json", b"input_json", "schedule", b"schedule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filter", b"_filter", "_input_json", b"_input_json", "filter", b"filter", "id", b"id", "input", b"input", "input_json", b"input_json", "patterns", b"patterns", "schedule", b"schedule", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_filter", b"_filter", "_input_json", b"_input_json", "filter", b"filter", "id", b"id", "input", b"input", "input_json", b"input_json", "patterns", b"patterns", "schedule", b"schedule", "tier", b"tier", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__filter: _TypeAlias = _typing.Literal["filter"]  # noqa: Y015
     _WhichOneofArgType__filter: _TypeAlias = _typing.Literal["_filter", b"_filter"]  # noqa: Y015

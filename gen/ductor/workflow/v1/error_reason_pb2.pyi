@@ -70,6 +70,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The version, or the definition's newest version, is archived. Code: FAILED_PRECONDITION. Metadata: definition_id, version."""
     ERROR_REASON_PUBLISH_CONFLICT: _ErrorReason.ValueType  # 29
     """Another publish of the same definition came first. Code: ABORTED. Metadata: definition_id."""
+    ERROR_REASON_ENV_OVERRIDE_NOT_FOUND: _ErrorReason.ValueType  # 30
+    """The definition has no override for that environment. Code: NOT_FOUND. Metadata: environment."""
+    ERROR_REASON_VARIABLE_UNKNOWN: _ErrorReason.ValueType  # 31
+    """Neither the draft nor the newest version declares a variable of that name. Code: INVALID_ARGUMENT. Metadata: field, variable."""
+    ERROR_REASON_WILDCARDS_DISABLED: _ErrorReason.ValueType  # 32
+    """The definition has event patterns with a wildcard, and ductor.events.wildcards.enabled is off. Code: FAILED_PRECONDITION. Metadata: field, pattern."""
     ERROR_REASON_MANUAL_TRIGGER_NOT_ALLOWED: _ErrorReason.ValueType  # 40
     """The definition declares triggers and none of them is manual. Code: FAILED_PRECONDITION. Metadata: definition_id, version."""
     ERROR_REASON_IDEMPOTENCY_MISMATCH: _ErrorReason.ValueType  # 41
@@ -82,6 +88,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The definition has no checkpoint of that name, or none at all to wait for. Code: INVALID_ARGUMENT. Metadata: checkpoint."""
     ERROR_REASON_CHECKPOINT_AMBIGUOUS: _ErrorReason.ValueType  # 45
     """The definition has several checkpoints and names none as its response checkpoint. Code: INVALID_ARGUMENT. Metadata: none."""
+    ERROR_REASON_SCHEDULE_NOT_FOUND: _ErrorReason.ValueType  # 46
+    """There is no such schedule for this tenant. Code: NOT_FOUND. Metadata: none."""
+    ERROR_REASON_SCHEDULE_RETIRED: _ErrorReason.ValueType  # 47
+    """The definition's newest version has no such trigger any more, or is archived. Code: FAILED_PRECONDITION. Metadata: schedule_id, definition_id."""
+    ERROR_REASON_BACKFILL_TOO_LARGE: _ErrorReason.ValueType  # 48
+    """The span has more times than one call may fire; ask for it in parts. Code: INVALID_ARGUMENT. Metadata: field, limit."""
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 60
     """There is no such run for this tenant. Code: NOT_FOUND. Metadata: none."""
     ERROR_REASON_STEP_NOT_FOUND: _ErrorReason.ValueType  # 61
@@ -210,6 +222,12 @@ ERROR_REASON_DEFINITION_ARCHIVED: ErrorReason.ValueType  # 28
 """The version, or the definition's newest version, is archived. Code: FAILED_PRECONDITION. Metadata: definition_id, version."""
 ERROR_REASON_PUBLISH_CONFLICT: ErrorReason.ValueType  # 29
 """Another publish of the same definition came first. Code: ABORTED. Metadata: definition_id."""
+ERROR_REASON_ENV_OVERRIDE_NOT_FOUND: ErrorReason.ValueType  # 30
+"""The definition has no override for that environment. Code: NOT_FOUND. Metadata: environment."""
+ERROR_REASON_VARIABLE_UNKNOWN: ErrorReason.ValueType  # 31
+"""Neither the draft nor the newest version declares a variable of that name. Code: INVALID_ARGUMENT. Metadata: field, variable."""
+ERROR_REASON_WILDCARDS_DISABLED: ErrorReason.ValueType  # 32
+"""The definition has event patterns with a wildcard, and ductor.events.wildcards.enabled is off. Code: FAILED_PRECONDITION. Metadata: field, pattern."""
 ERROR_REASON_MANUAL_TRIGGER_NOT_ALLOWED: ErrorReason.ValueType  # 40
 """The definition declares triggers and none of them is manual. Code: FAILED_PRECONDITION. Metadata: definition_id, version."""
 ERROR_REASON_IDEMPOTENCY_MISMATCH: ErrorReason.ValueType  # 41
@@ -222,6 +240,12 @@ ERROR_REASON_CHECKPOINT_UNKNOWN: ErrorReason.ValueType  # 44
 """The definition has no checkpoint of that name, or none at all to wait for. Code: INVALID_ARGUMENT. Metadata: checkpoint."""
 ERROR_REASON_CHECKPOINT_AMBIGUOUS: ErrorReason.ValueType  # 45
 """The definition has several checkpoints and names none as its response checkpoint. Code: INVALID_ARGUMENT. Metadata: none."""
+ERROR_REASON_SCHEDULE_NOT_FOUND: ErrorReason.ValueType  # 46
+"""There is no such schedule for this tenant. Code: NOT_FOUND. Metadata: none."""
+ERROR_REASON_SCHEDULE_RETIRED: ErrorReason.ValueType  # 47
+"""The definition's newest version has no such trigger any more, or is archived. Code: FAILED_PRECONDITION. Metadata: schedule_id, definition_id."""
+ERROR_REASON_BACKFILL_TOO_LARGE: ErrorReason.ValueType  # 48
+"""The span has more times than one call may fire; ask for it in parts. Code: INVALID_ARGUMENT. Metadata: field, limit."""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 60
 """There is no such run for this tenant. Code: NOT_FOUND. Metadata: none."""
 ERROR_REASON_STEP_NOT_FOUND: ErrorReason.ValueType  # 61

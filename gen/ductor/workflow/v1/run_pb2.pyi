@@ -495,6 +495,38 @@ FAN_MODE_CHILD_WORKFLOW: FanMode.ValueType  # 2
 """The children are runs of their own."""
 Global___FanMode: _TypeAlias = FanMode  # noqa: Y015
 
+class _OriginType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OriginTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OriginType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ORIGIN_TYPE_UNSPECIFIED: _OriginType.ValueType  # 0
+    """Nothing is said."""
+    ORIGIN_TYPE_MANUAL: _OriginType.ValueType  # 1
+    """TriggerWorkflow or BatchTriggerWorkflow."""
+    ORIGIN_TYPE_SCHEDULE: _OriginType.ValueType  # 2
+    """A schedule."""
+    ORIGIN_TYPE_EVENT: _OriginType.ValueType  # 3
+    """An external event."""
+    ORIGIN_TYPE_PARENT: _OriginType.ValueType  # 4
+    """A step of another run."""
+
+class OriginType(_OriginType, metaclass=_OriginTypeEnumTypeWrapper):
+    """OriginType is the kind of a start."""
+
+ORIGIN_TYPE_UNSPECIFIED: OriginType.ValueType  # 0
+"""Nothing is said."""
+ORIGIN_TYPE_MANUAL: OriginType.ValueType  # 1
+"""TriggerWorkflow or BatchTriggerWorkflow."""
+ORIGIN_TYPE_SCHEDULE: OriginType.ValueType  # 2
+"""A schedule."""
+ORIGIN_TYPE_EVENT: OriginType.ValueType  # 3
+"""An external event."""
+ORIGIN_TYPE_PARENT: OriginType.ValueType  # 4
+"""A step of another run."""
+Global___OriginType: _TypeAlias = OriginType  # noqa: Y015
+
 @_typing.final
 class FanState(_message.Message):
     """FanState is where the fan-out of a node stands, in counters; ListRunSteps pages through the children themselves."""
@@ -849,6 +881,8 @@ class RunSummary(_message.Message):
     RESET_FROM_RUN_ID_FIELD_NUMBER: _builtins.int
     RESET_FROM_TRANSITION_SEQ_FIELD_NUMBER: _builtins.int
     MERGED_INTO_RUN_ID_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id."""
     status: Global___RunStatus.ValueType
@@ -893,6 +927,8 @@ class RunSummary(_message.Message):
     """The transition of that run after which this one took over."""
     merged_into_run_id: _builtins.str
     """The run that goes on with this one's event, if this one was absorbed into its digest; empty for none."""
+    environment: _builtins.str
+    """The environment whose overrides of VARS the run was started with."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the run was created."""
@@ -908,6 +944,10 @@ class RunSummary(_message.Message):
     @_builtins.property
     def correlation_labels(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.CorrelationLabel]:
         """The business identities of the run."""
+
+    @_builtins.property
+    def origin(self) -> Global___RunOrigin:
+        """What started the run."""
 
     def __init__(
         self,
@@ -938,14 +978,60 @@ class RunSummary(_message.Message):
         reset_from_run_id: _builtins.str = ...,
         reset_from_transition_seq: _builtins.int = ...,
         merged_into_run_id: _builtins.str = ...,
+        origin: Global___RunOrigin | None = ...,
+        environment: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "origin", b"origin", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "has_errors", b"has_errors", "journey_id", b"journey_id", "merged_into_run_id", b"merged_into_run_id", "nesting_depth", b"nesting_depth", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "compensation_status", b"compensation_status", "continued_from_run_id", b"continued_from_run_id", "continued_to_run_id", b"continued_to_run_id", "correlation_labels", b"correlation_labels", "create_time", b"create_time", "current_step", b"current_step", "definition_id", b"definition_id", "end_time", b"end_time", "environment", b"environment", "has_errors", b"has_errors", "journey_id", b"journey_id", "merged_into_run_id", b"merged_into_run_id", "nesting_depth", b"nesting_depth", "origin", b"origin", "parent_run_id", b"parent_run_id", "reset_from_run_id", b"reset_from_run_id", "reset_from_transition_seq", b"reset_from_transition_seq", "root_run_id", b"root_run_id", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "tier", b"tier", "version", b"version", "version_id", b"version_id", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSummary: _TypeAlias = RunSummary  # noqa: Y015
+
+@_typing.final
+class RunOrigin(_message.Message):
+    """RunOrigin is what started a run. A successor and a reset run have that of the run that they go on from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    TRIGGER_ID_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    NOMINAL_TIME_FIELD_NUMBER: _builtins.int
+    EVENT_NAME_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    type: Global___OriginType.ValueType
+    """The kind of the start."""
+    trigger_id: _builtins.str
+    """The id of the trigger in the definition; empty for a manual start and for a child."""
+    schedule_id: _builtins.str
+    """The schedule that fired; empty for none."""
+    event_name: _builtins.str
+    """The name of the event; empty for none."""
+    event_id: _builtins.str
+    """The id of the event; empty for none."""
+    @_builtins.property
+    def nominal_time(self) -> _timestamp_pb2.Timestamp:
+        """The time of the timetable that the run stands for, or when it was fired by hand."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___OriginType.ValueType = ...,
+        trigger_id: _builtins.str = ...,
+        schedule_id: _builtins.str = ...,
+        nominal_time: _timestamp_pb2.Timestamp | None = ...,
+        event_name: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nominal_time", b"nominal_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "event_name", b"event_name", "nominal_time", b"nominal_time", "schedule_id", b"schedule_id", "trigger_id", b"trigger_id", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunOrigin: _TypeAlias = RunOrigin  # noqa: Y015
 
 @_typing.final
 class RunDetail(_message.Message):

@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .workflow_definition_service_pb2 import ArchiveWorkflowDefinitionRequest, ArchiveWorkflowDefinitionResponse, CreateWorkflowDefinitionRequest, CreateWorkflowDefinitionResponse, DeleteWorkflowDraftRequest, DeleteWorkflowDraftResponse, DuplicateWorkflowDefinitionRequest, DuplicateWorkflowDefinitionResponse, ExportWorkflowDefinitionRequest, ExportWorkflowDefinitionResponse, GetWorkflowDefinitionRequest, GetWorkflowDefinitionResponse, ListWorkflowDefinitionsRequest, ListWorkflowDefinitionsResponse, PublishWorkflowDefinitionRequest, PublishWorkflowDefinitionResponse, UpdateWorkflowDraftRequest, UpdateWorkflowDraftResponse, ValidateWorkflowDefinitionRequest, ValidateWorkflowDefinitionResponse
+from .workflow_definition_service_pb2 import ArchiveWorkflowDefinitionRequest, ArchiveWorkflowDefinitionResponse, CreateWorkflowDefinitionRequest, CreateWorkflowDefinitionResponse, DeleteWorkflowDraftRequest, DeleteWorkflowDraftResponse, DeleteWorkflowEnvOverrideRequest, DeleteWorkflowEnvOverrideResponse, DuplicateWorkflowDefinitionRequest, DuplicateWorkflowDefinitionResponse, ExportWorkflowDefinitionRequest, ExportWorkflowDefinitionResponse, GetWorkflowDefinitionRequest, GetWorkflowDefinitionResponse, ListWorkflowDefinitionsRequest, ListWorkflowDefinitionsResponse, ListWorkflowEnvOverridesRequest, ListWorkflowEnvOverridesResponse, PublishWorkflowDefinitionRequest, PublishWorkflowDefinitionResponse, UpdateWorkflowDraftRequest, UpdateWorkflowDraftResponse, UpsertWorkflowEnvOverrideRequest, UpsertWorkflowEnvOverrideResponse, ValidateWorkflowDefinitionRequest, ValidateWorkflowDefinitionResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -98,6 +98,24 @@ class WorkflowDefinitionService(Protocol):
     async def export_workflow_definition(self, request: ExportWorkflowDefinitionRequest, ctx: RequestContext[ExportWorkflowDefinitionRequest, ExportWorkflowDefinitionResponse], /) -> ExportWorkflowDefinitionResponse:
         """
         ExportWorkflowDefinition writes a definition as a deterministic YAML document.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def upsert_workflow_env_override(self, request: UpsertWorkflowEnvOverrideRequest, ctx: RequestContext[UpsertWorkflowEnvOverrideRequest, UpsertWorkflowEnvOverrideResponse], /) -> UpsertWorkflowEnvOverrideResponse:
+        """
+        UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def list_workflow_env_overrides(self, request: ListWorkflowEnvOverridesRequest, ctx: RequestContext[ListWorkflowEnvOverridesRequest, ListWorkflowEnvOverridesResponse], /) -> ListWorkflowEnvOverridesResponse:
+        """
+        ListWorkflowEnvOverrides lists the overrides of a definition by environment.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def delete_workflow_env_override(self, request: DeleteWorkflowEnvOverrideRequest, ctx: RequestContext[DeleteWorkflowEnvOverrideRequest, DeleteWorkflowEnvOverrideResponse], /) -> DeleteWorkflowEnvOverrideResponse:
+        """
+        DeleteWorkflowEnvOverride removes the override of one environment.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -224,6 +242,39 @@ class WorkflowDefinitionServiceASGIApplication(ConnectASGIApplication[WorkflowDe
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.export_workflow_definition,
+                ),
+                "/ductor.workflow.v1.WorkflowDefinitionService/UpsertWorkflowEnvOverride": Endpoint.unary(
+                    method=MethodInfo(
+                        name="UpsertWorkflowEnvOverride",
+                        service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                        input=UpsertWorkflowEnvOverrideRequest,
+                        output=UpsertWorkflowEnvOverrideResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.upsert_workflow_env_override,
+                ),
+                "/ductor.workflow.v1.WorkflowDefinitionService/ListWorkflowEnvOverrides": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListWorkflowEnvOverrides",
+                        service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                        input=ListWorkflowEnvOverridesRequest,
+                        output=ListWorkflowEnvOverridesResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_workflow_env_overrides,
+                ),
+                "/ductor.workflow.v1.WorkflowDefinitionService/DeleteWorkflowEnvOverride": Endpoint.unary(
+                    method=MethodInfo(
+                        name="DeleteWorkflowEnvOverride",
+                        service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                        input=DeleteWorkflowEnvOverrideRequest,
+                        output=DeleteWorkflowEnvOverrideResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.delete_workflow_env_override,
                 ),
             },
             interceptors=interceptors,
@@ -504,6 +555,77 @@ class WorkflowDefinitionServiceClient(ConnectClient):
             timeout_ms=timeout_ms,
             use_get=use_get,
         )
+    async def upsert_workflow_env_override(
+        self,
+        request: UpsertWorkflowEnvOverrideRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> UpsertWorkflowEnvOverrideResponse:
+        """
+        UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="UpsertWorkflowEnvOverride",
+                service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                input=UpsertWorkflowEnvOverrideRequest,
+                output=UpsertWorkflowEnvOverrideResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def list_workflow_env_overrides(
+        self,
+        request: ListWorkflowEnvOverridesRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListWorkflowEnvOverridesResponse:
+        """
+        ListWorkflowEnvOverrides lists the overrides of a definition by environment.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListWorkflowEnvOverrides",
+                service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                input=ListWorkflowEnvOverridesRequest,
+                output=ListWorkflowEnvOverridesResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    async def delete_workflow_env_override(
+        self,
+        request: DeleteWorkflowEnvOverrideRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> DeleteWorkflowEnvOverrideResponse:
+        """
+        DeleteWorkflowEnvOverride removes the override of one environment.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="DeleteWorkflowEnvOverride",
+                service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                input=DeleteWorkflowEnvOverrideRequest,
+                output=DeleteWorkflowEnvOverrideResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
 
 class WorkflowDefinitionServiceSync(Protocol):
     """
@@ -566,6 +688,24 @@ class WorkflowDefinitionServiceSync(Protocol):
     def export_workflow_definition(self, request: ExportWorkflowDefinitionRequest, ctx: RequestContext[ExportWorkflowDefinitionRequest, ExportWorkflowDefinitionResponse], /) -> ExportWorkflowDefinitionResponse:
         """
         ExportWorkflowDefinition writes a definition as a deterministic YAML document.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def upsert_workflow_env_override(self, request: UpsertWorkflowEnvOverrideRequest, ctx: RequestContext[UpsertWorkflowEnvOverrideRequest, UpsertWorkflowEnvOverrideResponse], /) -> UpsertWorkflowEnvOverrideResponse:
+        """
+        UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_workflow_env_overrides(self, request: ListWorkflowEnvOverridesRequest, ctx: RequestContext[ListWorkflowEnvOverridesRequest, ListWorkflowEnvOverridesResponse], /) -> ListWorkflowEnvOverridesResponse:
+        """
+        ListWorkflowEnvOverrides lists the overrides of a definition by environment.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def delete_workflow_env_override(self, request: DeleteWorkflowEnvOverrideRequest, ctx: RequestContext[DeleteWorkflowEnvOverrideRequest, DeleteWorkflowEnvOverrideResponse], /) -> DeleteWorkflowEnvOverrideResponse:
+        """
+        DeleteWorkflowEnvOverride removes the override of one environment.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -690,6 +830,39 @@ class WorkflowDefinitionServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.export_workflow_definition,
+                ),
+                "/ductor.workflow.v1.WorkflowDefinitionService/UpsertWorkflowEnvOverride": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="UpsertWorkflowEnvOverride",
+                        service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                        input=UpsertWorkflowEnvOverrideRequest,
+                        output=UpsertWorkflowEnvOverrideResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.upsert_workflow_env_override,
+                ),
+                "/ductor.workflow.v1.WorkflowDefinitionService/ListWorkflowEnvOverrides": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListWorkflowEnvOverrides",
+                        service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                        input=ListWorkflowEnvOverridesRequest,
+                        output=ListWorkflowEnvOverridesResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_workflow_env_overrides,
+                ),
+                "/ductor.workflow.v1.WorkflowDefinitionService/DeleteWorkflowEnvOverride": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="DeleteWorkflowEnvOverride",
+                        service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                        input=DeleteWorkflowEnvOverrideRequest,
+                        output=DeleteWorkflowEnvOverrideResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.delete_workflow_env_override,
                 ),
             },
             interceptors=interceptors,
@@ -969,4 +1142,75 @@ class WorkflowDefinitionServiceClientSync(ConnectClientSync):
             headers=headers,
             timeout_ms=timeout_ms,
             use_get=use_get,
+        )
+    def upsert_workflow_env_override(
+        self,
+        request: UpsertWorkflowEnvOverrideRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> UpsertWorkflowEnvOverrideResponse:
+        """
+        UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="UpsertWorkflowEnvOverride",
+                service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                input=UpsertWorkflowEnvOverrideRequest,
+                output=UpsertWorkflowEnvOverrideResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def list_workflow_env_overrides(
+        self,
+        request: ListWorkflowEnvOverridesRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListWorkflowEnvOverridesResponse:
+        """
+        ListWorkflowEnvOverrides lists the overrides of a definition by environment.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListWorkflowEnvOverrides",
+                service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                input=ListWorkflowEnvOverridesRequest,
+                output=ListWorkflowEnvOverridesResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def delete_workflow_env_override(
+        self,
+        request: DeleteWorkflowEnvOverrideRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> DeleteWorkflowEnvOverrideResponse:
+        """
+        DeleteWorkflowEnvOverride removes the override of one environment.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="DeleteWorkflowEnvOverride",
+                service_name="ductor.workflow.v1.WorkflowDefinitionService",
+                input=DeleteWorkflowEnvOverrideRequest,
+                output=DeleteWorkflowEnvOverrideResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
         )

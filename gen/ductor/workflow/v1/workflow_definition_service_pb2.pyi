@@ -9,6 +9,7 @@ from ductor.workflow.v1 import definition_pb2 as _definition_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -1366,3 +1367,237 @@ class ExportWorkflowDefinitionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExportWorkflowDefinitionResponse: _TypeAlias = ExportWorkflowDefinitionResponse  # noqa: Y015
+
+@_typing.final
+class WorkflowEnvOverride(_message.Message):
+    """WorkflowEnvOverride is what VARS hold in one environment instead of the definition's defaults."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    VARIABLES_JSON_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATED_BY_FIELD_NUMBER: _builtins.int
+    environment: _builtins.str
+    """The name of the environment, matching `[a-z0-9][a-z0-9_-]{0,63}`."""
+    variables_json: _builtins.str
+    """The exact twin of variables, given instead of it as payload_format says."""
+    updated_by: _builtins.str
+    """Who set it."""
+    @_builtins.property
+    def variables(self) -> _struct_pb2.Struct:
+        """The values by name."""
+
+    @_builtins.property
+    def update_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was set last."""
+
+    def __init__(
+        self,
+        *,
+        environment: _builtins.str = ...,
+        variables: _struct_pb2.Struct | None = ...,
+        variables_json: _builtins.str | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        updated_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "update_time", b"update_time", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "environment", b"environment", "update_time", b"update_time", "updated_by", b"updated_by", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__variables_json: _TypeAlias = _typing.Literal["variables_json"]  # noqa: Y015
+    _WhichOneofArgType__variables_json: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__variables_json) -> _WhichOneofReturnType__variables_json | None: ...
+
+Global___WorkflowEnvOverride: _TypeAlias = WorkflowEnvOverride  # noqa: Y015
+
+@_typing.final
+class UpsertWorkflowEnvOverrideRequest(_message.Message):
+    """UpsertWorkflowEnvOverrideRequest sets an override."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    VARIABLES_JSON_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    """The definition, by its id or that of a version; overrides are for all versions."""
+    environment: _builtins.str
+    """The name of the environment."""
+    variables_json: _builtins.str
+    """The exact twin of variables as JSON text; at most one of the two is given."""
+    payload_format: _common_pb2.PayloadFormat.ValueType
+    """How the answer carries payloads."""
+    @_builtins.property
+    def variables(self) -> _struct_pb2.Struct:
+        """The values by name; each name is declared by the draft or by the newest version."""
+
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        environment: _builtins.str = ...,
+        variables: _struct_pb2.Struct | None = ...,
+        variables_json: _builtins.str | None = ...,
+        payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "environment", b"environment", "payload_format", b"payload_format", "variables", b"variables", "variables_json", b"variables_json", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__variables_json: _TypeAlias = _typing.Literal["variables_json"]  # noqa: Y015
+    _WhichOneofArgType__variables_json: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__variables_json) -> _WhichOneofReturnType__variables_json | None: ...
+
+Global___UpsertWorkflowEnvOverrideRequest: _TypeAlias = UpsertWorkflowEnvOverrideRequest  # noqa: Y015
+
+@_typing.final
+class UpsertWorkflowEnvOverrideResponse(_message.Message):
+    """UpsertWorkflowEnvOverrideResponse is the override as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def data(self) -> Global___WorkflowEnvOverride:
+        """The override."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: Global___WorkflowEnvOverride | None = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpsertWorkflowEnvOverrideResponse: _TypeAlias = UpsertWorkflowEnvOverrideResponse  # noqa: Y015
+
+@_typing.final
+class ListWorkflowEnvOverridesRequest(_message.Message):
+    """ListWorkflowEnvOverridesRequest names a definition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    """The definition, by its id or that of a version."""
+    page_size: _builtins.int
+    """How many a page has, at most 1,000; the default is 50."""
+    page_token: _builtins.str
+    """The next_page_token of the page before."""
+    payload_format: _common_pb2.PayloadFormat.ValueType
+    """How the answer carries payloads."""
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "payload_format", b"payload_format", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowEnvOverridesRequest: _TypeAlias = ListWorkflowEnvOverridesRequest  # noqa: Y015
+
+@_typing.final
+class ListWorkflowEnvOverridesResponse(_message.Message):
+    """ListWorkflowEnvOverridesResponse is one page of overrides."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkflowEnvOverride]:
+        """The overrides, by environment."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___WorkflowEnvOverride] | None = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkflowEnvOverridesResponse: _TypeAlias = ListWorkflowEnvOverridesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteWorkflowEnvOverrideRequest(_message.Message):
+    """DeleteWorkflowEnvOverrideRequest names an override."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKFLOW_ID_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    workflow_id: _builtins.str
+    """The definition, by its id or that of a version."""
+    environment: _builtins.str
+    """The name of the environment."""
+    def __init__(
+        self,
+        *,
+        workflow_id: _builtins.str = ...,
+        environment: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "workflow_id", b"workflow_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteWorkflowEnvOverrideRequest: _TypeAlias = DeleteWorkflowEnvOverrideRequest  # noqa: Y015
+
+@_typing.final
+class DeleteWorkflowEnvOverrideResponse(_message.Message):
+    """DeleteWorkflowEnvOverrideResponse tells that it is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METADATA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteWorkflowEnvOverrideResponse: _TypeAlias = DeleteWorkflowEnvOverrideResponse  # noqa: Y015

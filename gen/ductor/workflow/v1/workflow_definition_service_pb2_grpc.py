@@ -85,6 +85,21 @@ class WorkflowDefinitionServiceStub:
                 request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ExportWorkflowDefinitionRequest.SerializeToString,
                 response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ExportWorkflowDefinitionResponse.FromString,
                 _registered_method=True)
+        self.UpsertWorkflowEnvOverride = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowDefinitionService/UpsertWorkflowEnvOverride',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.UpsertWorkflowEnvOverrideRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.UpsertWorkflowEnvOverrideResponse.FromString,
+                _registered_method=True)
+        self.ListWorkflowEnvOverrides = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowDefinitionService/ListWorkflowEnvOverrides',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ListWorkflowEnvOverridesRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ListWorkflowEnvOverridesResponse.FromString,
+                _registered_method=True)
+        self.DeleteWorkflowEnvOverride = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowDefinitionService/DeleteWorkflowEnvOverride',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.DeleteWorkflowEnvOverrideRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.DeleteWorkflowEnvOverrideResponse.FromString,
+                _registered_method=True)
 
 
 class WorkflowDefinitionServiceServicer:
@@ -161,6 +176,27 @@ class WorkflowDefinitionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpsertWorkflowEnvOverride(self, request, context):
+        """UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkflowEnvOverrides(self, request, context):
+        """ListWorkflowEnvOverrides lists the overrides of a definition by environment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteWorkflowEnvOverride(self, request, context):
+        """DeleteWorkflowEnvOverride removes the override of one environment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkflowDefinitionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -213,6 +249,21 @@ def add_WorkflowDefinitionServiceServicer_to_server(servicer, server):
                     servicer.ExportWorkflowDefinition,
                     request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ExportWorkflowDefinitionRequest.FromString,
                     response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ExportWorkflowDefinitionResponse.SerializeToString,
+            ),
+            'UpsertWorkflowEnvOverride': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpsertWorkflowEnvOverride,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.UpsertWorkflowEnvOverrideRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.UpsertWorkflowEnvOverrideResponse.SerializeToString,
+            ),
+            'ListWorkflowEnvOverrides': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkflowEnvOverrides,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ListWorkflowEnvOverridesRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ListWorkflowEnvOverridesResponse.SerializeToString,
+            ),
+            'DeleteWorkflowEnvOverride': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteWorkflowEnvOverride,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.DeleteWorkflowEnvOverrideRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.DeleteWorkflowEnvOverrideResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -486,6 +537,87 @@ class WorkflowDefinitionService:
             '/ductor.workflow.v1.WorkflowDefinitionService/ExportWorkflowDefinition',
             ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ExportWorkflowDefinitionRequest.SerializeToString,
             ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ExportWorkflowDefinitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpsertWorkflowEnvOverride(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowDefinitionService/UpsertWorkflowEnvOverride',
+            ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.UpsertWorkflowEnvOverrideRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.UpsertWorkflowEnvOverrideResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkflowEnvOverrides(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowDefinitionService/ListWorkflowEnvOverrides',
+            ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ListWorkflowEnvOverridesRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.ListWorkflowEnvOverridesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteWorkflowEnvOverride(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowDefinitionService/DeleteWorkflowEnvOverride',
+            ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.DeleteWorkflowEnvOverrideRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__definition__service__pb2.DeleteWorkflowEnvOverrideResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,12 @@ class WorkflowDefinitionServiceStub:
     """ValidateWorkflowDefinition tells everything that a publish would refuse, without writing anything."""
     ExportWorkflowDefinition: _grpc.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.ExportWorkflowDefinitionRequest, _workflow_definition_service_pb2.ExportWorkflowDefinitionResponse]
     """ExportWorkflowDefinition writes a definition as a deterministic YAML document."""
+    UpsertWorkflowEnvOverride: _grpc.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.UpsertWorkflowEnvOverrideRequest, _workflow_definition_service_pb2.UpsertWorkflowEnvOverrideResponse]
+    """UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs."""
+    ListWorkflowEnvOverrides: _grpc.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.ListWorkflowEnvOverridesRequest, _workflow_definition_service_pb2.ListWorkflowEnvOverridesResponse]
+    """ListWorkflowEnvOverrides lists the overrides of a definition by environment."""
+    DeleteWorkflowEnvOverride: _grpc.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.DeleteWorkflowEnvOverrideRequest, _workflow_definition_service_pb2.DeleteWorkflowEnvOverrideResponse]
+    """DeleteWorkflowEnvOverride removes the override of one environment."""
 
 @_typing.type_check_only
 class WorkflowDefinitionServiceAsyncStub(WorkflowDefinitionServiceStub):
@@ -79,6 +85,12 @@ class WorkflowDefinitionServiceAsyncStub(WorkflowDefinitionServiceStub):
     """ValidateWorkflowDefinition tells everything that a publish would refuse, without writing anything."""
     ExportWorkflowDefinition: _aio.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.ExportWorkflowDefinitionRequest, _workflow_definition_service_pb2.ExportWorkflowDefinitionResponse]  # type: ignore[assignment]
     """ExportWorkflowDefinition writes a definition as a deterministic YAML document."""
+    UpsertWorkflowEnvOverride: _aio.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.UpsertWorkflowEnvOverrideRequest, _workflow_definition_service_pb2.UpsertWorkflowEnvOverrideResponse]  # type: ignore[assignment]
+    """UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs."""
+    ListWorkflowEnvOverrides: _aio.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.ListWorkflowEnvOverridesRequest, _workflow_definition_service_pb2.ListWorkflowEnvOverridesResponse]  # type: ignore[assignment]
+    """ListWorkflowEnvOverrides lists the overrides of a definition by environment."""
+    DeleteWorkflowEnvOverride: _aio.UnaryUnaryMultiCallable[_workflow_definition_service_pb2.DeleteWorkflowEnvOverrideRequest, _workflow_definition_service_pb2.DeleteWorkflowEnvOverrideResponse]  # type: ignore[assignment]
+    """DeleteWorkflowEnvOverride removes the override of one environment."""
 
 class WorkflowDefinitionServiceServicer(metaclass=_abc_1.ABCMeta):
     """WorkflowDefinitionService authors definitions: it edits drafts and publishes immutable, numbered versions of them."""
@@ -162,5 +174,29 @@ class WorkflowDefinitionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_definition_service_pb2.ExportWorkflowDefinitionResponse, _abc.Awaitable[_workflow_definition_service_pb2.ExportWorkflowDefinitionResponse]]:
         """ExportWorkflowDefinition writes a definition as a deterministic YAML document."""
+
+    @_abc_1.abstractmethod
+    def UpsertWorkflowEnvOverride(
+        self,
+        request: _workflow_definition_service_pb2.UpsertWorkflowEnvOverrideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_definition_service_pb2.UpsertWorkflowEnvOverrideResponse, _abc.Awaitable[_workflow_definition_service_pb2.UpsertWorkflowEnvOverrideResponse]]:
+        """UpsertWorkflowEnvOverride sets the values of VARS for one environment, all of them: what is left out has its default again. Runs that have started keep theirs."""
+
+    @_abc_1.abstractmethod
+    def ListWorkflowEnvOverrides(
+        self,
+        request: _workflow_definition_service_pb2.ListWorkflowEnvOverridesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_definition_service_pb2.ListWorkflowEnvOverridesResponse, _abc.Awaitable[_workflow_definition_service_pb2.ListWorkflowEnvOverridesResponse]]:
+        """ListWorkflowEnvOverrides lists the overrides of a definition by environment."""
+
+    @_abc_1.abstractmethod
+    def DeleteWorkflowEnvOverride(
+        self,
+        request: _workflow_definition_service_pb2.DeleteWorkflowEnvOverrideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_definition_service_pb2.DeleteWorkflowEnvOverrideResponse, _abc.Awaitable[_workflow_definition_service_pb2.DeleteWorkflowEnvOverrideResponse]]:
+        """DeleteWorkflowEnvOverride removes the override of one environment."""
 
 def add_WorkflowDefinitionServiceServicer_to_server(servicer: WorkflowDefinitionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -70,6 +70,7 @@ class ListRunsRequest(_message.Message):
     COMPENSATION_STATUS_FIELD_NUMBER: _builtins.int
     PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
     ROOT_RUN_ID_FIELD_NUMBER: _builtins.int
+    JOURNEY_ID_FIELD_NUMBER: _builtins.int
     workflow_type: _builtins.str
     """The family slug of the definition."""
     status: _run_pb2.RunStatus.ValueType
@@ -92,6 +93,8 @@ class ListRunsRequest(_message.Message):
     """The run whose children are listed, those of every step and every attempt."""
     root_run_id: _builtins.str
     """The run at the root of a tree, whose runs at every depth below it are listed."""
+    journey_id: _builtins.str
+    """The first run of a chain of successors, whose runs and all below them are listed."""
     @_builtins.property
     def created_after(self) -> _timestamp_pb2.Timestamp:
         """The time after which the run was created."""
@@ -121,10 +124,11 @@ class ListRunsRequest(_message.Message):
         compensation_status: _run_pb2.CompensationStatus.ValueType = ...,
         parent_run_id: _builtins.str = ...,
         root_run_id: _builtins.str = ...,
+        journey_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "active_only", b"active_only", "compensation_status", b"compensation_status", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "parent_run_id", b"parent_run_id", "root_run_id", b"root_run_id", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "workflow_type", b"workflow_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors", "active_only", b"active_only", "compensation_status", b"compensation_status", "created_after", b"created_after", "created_before", b"created_before", "has_errors", b"has_errors", "journey_id", b"journey_id", "label", b"label", "page_size", b"page_size", "page_token", b"page_token", "parent_run_id", b"parent_run_id", "root_run_id", b"root_run_id", "status", b"status", "subject_id", b"subject_id", "subject_type", b"subject_type", "workflow_type", b"workflow_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_errors: _TypeAlias = _typing.Literal["has_errors"]  # noqa: Y015
     _WhichOneofArgType__has_errors: _TypeAlias = _typing.Literal["_has_errors", b"_has_errors"]  # noqa: Y015

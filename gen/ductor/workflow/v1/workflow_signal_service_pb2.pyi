@@ -341,6 +341,7 @@ class PublishEventResponse(_message.Message):
     STARTED_RUN_IDS_FIELD_NUMBER: _builtins.int
     EVENT_ID_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    REFUSED_TRIGGERS_FIELD_NUMBER: _builtins.int
     matched: _builtins.int
     """How many waits the event matched."""
     duplicate: _builtins.bool
@@ -355,6 +356,10 @@ class PublishEventResponse(_message.Message):
     def metadata(self) -> _common_pb2.ResponseMetadata:
         """Which call this answer belongs to."""
 
+    @_builtins.property
+    def refused_triggers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedTrigger]:
+        """The triggers that the event matched and that could not start a run."""
+
     def __init__(
         self,
         *,
@@ -363,14 +368,49 @@ class PublishEventResponse(_message.Message):
         started_run_ids: _abc.Iterable[_builtins.str] | None = ...,
         event_id: _builtins.str = ...,
         metadata: _common_pb2.ResponseMetadata | None = ...,
+        refused_triggers: _abc.Iterable[Global___RefusedTrigger] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "event_id", b"event_id", "matched", b"matched", "metadata", b"metadata", "started_run_ids", b"started_run_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "event_id", b"event_id", "matched", b"matched", "metadata", b"metadata", "refused_triggers", b"refused_triggers", "started_run_ids", b"started_run_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishEventResponse: _TypeAlias = PublishEventResponse  # noqa: Y015
+
+@_typing.final
+class RefusedTrigger(_message.Message):
+    """RefusedTrigger is a trigger that could not start a run, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_ID_FIELD_NUMBER: _builtins.int
+    TRIGGER_ID_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    definition_id: _builtins.str
+    """The definition that has the trigger."""
+    trigger_id: _builtins.str
+    """The trigger's id in the definition."""
+    code: _builtins.str
+    """The short name of the reason."""
+    message: _builtins.str
+    """The reason in words."""
+    def __init__(
+        self,
+        *,
+        definition_id: _builtins.str = ...,
+        trigger_id: _builtins.str = ...,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "definition_id", b"definition_id", "message", b"message", "trigger_id", b"trigger_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedTrigger: _TypeAlias = RefusedTrigger  # noqa: Y015
 
 @_typing.final
 class ExplainWorkflowEventSetMatchRequest(_message.Message):

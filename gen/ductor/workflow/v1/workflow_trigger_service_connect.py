@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .workflow_trigger_service_pb2 import BatchTriggerWorkflowRequest, BatchTriggerWorkflowResponse, TriggerWorkflowRequest, TriggerWorkflowResponse
+from .workflow_trigger_service_pb2 import BatchTriggerWorkflowRequest, BatchTriggerWorkflowResponse, ListEventTriggersRequest, ListEventTriggersResponse, TriggerWorkflowRequest, TriggerWorkflowResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -50,6 +50,12 @@ class WorkflowTriggerService(Protocol):
     async def batch_trigger_workflow(self, request: BatchTriggerWorkflowRequest, ctx: RequestContext[BatchTriggerWorkflowRequest, BatchTriggerWorkflowResponse], /) -> BatchTriggerWorkflowResponse:
         """
         BatchTriggerWorkflow starts up to 500 runs of one definition, each on its own: one item's refusal does not touch the others.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def list_event_triggers(self, request: ListEventTriggersRequest, ctx: RequestContext[ListEventTriggersRequest, ListEventTriggersResponse], /) -> ListEventTriggersResponse:
+        """
+        ListEventTriggers lists the event triggers that are live, by pattern.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -88,6 +94,17 @@ class WorkflowTriggerServiceASGIApplication(ConnectASGIApplication[WorkflowTrigg
                         stream_type=StreamType.UNARY,
                     ),
                     function=svc.batch_trigger_workflow,
+                ),
+                "/ductor.workflow.v1.WorkflowTriggerService/ListEventTriggers": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListEventTriggers",
+                        service_name="ductor.workflow.v1.WorkflowTriggerService",
+                        input=ListEventTriggersRequest,
+                        output=ListEventTriggersResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_event_triggers,
                 ),
             },
             interceptors=interceptors,
@@ -176,6 +193,31 @@ class WorkflowTriggerServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
+    async def list_event_triggers(
+        self,
+        request: ListEventTriggersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListEventTriggersResponse:
+        """
+        ListEventTriggers lists the event triggers that are live, by pattern.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListEventTriggers",
+                service_name="ductor.workflow.v1.WorkflowTriggerService",
+                input=ListEventTriggersRequest,
+                output=ListEventTriggersResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
 
 class WorkflowTriggerServiceSync(Protocol):
     """
@@ -190,6 +232,12 @@ class WorkflowTriggerServiceSync(Protocol):
     def batch_trigger_workflow(self, request: BatchTriggerWorkflowRequest, ctx: RequestContext[BatchTriggerWorkflowRequest, BatchTriggerWorkflowResponse], /) -> BatchTriggerWorkflowResponse:
         """
         BatchTriggerWorkflow starts up to 500 runs of one definition, each on its own: one item's refusal does not touch the others.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_event_triggers(self, request: ListEventTriggersRequest, ctx: RequestContext[ListEventTriggersRequest, ListEventTriggersResponse], /) -> ListEventTriggersResponse:
+        """
+        ListEventTriggers lists the event triggers that are live, by pattern.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -226,6 +274,17 @@ class WorkflowTriggerServiceWSGIApplication(ConnectWSGIApplication):
                         stream_type=StreamType.UNARY,
                     ),
                     function=service.batch_trigger_workflow,
+                ),
+                "/ductor.workflow.v1.WorkflowTriggerService/ListEventTriggers": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListEventTriggers",
+                        service_name="ductor.workflow.v1.WorkflowTriggerService",
+                        input=ListEventTriggersRequest,
+                        output=ListEventTriggersResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_event_triggers,
                 ),
             },
             interceptors=interceptors,
@@ -313,4 +372,29 @@ class WorkflowTriggerServiceClientSync(ConnectClientSync):
             ),
             headers=headers,
             timeout_ms=timeout_ms,
+        )
+    def list_event_triggers(
+        self,
+        request: ListEventTriggersRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListEventTriggersResponse:
+        """
+        ListEventTriggers lists the event triggers that are live, by pattern.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListEventTriggers",
+                service_name="ductor.workflow.v1.WorkflowTriggerService",
+                input=ListEventTriggersRequest,
+                output=ListEventTriggersResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
         )

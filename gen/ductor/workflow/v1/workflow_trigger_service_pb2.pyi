@@ -375,3 +375,113 @@ class BatchTriggerError(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BatchTriggerError: _TypeAlias = BatchTriggerError  # noqa: Y015
+
+@_typing.final
+class ListEventTriggersRequest(_message.Message):
+    """ListEventTriggersRequest filters event triggers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_ID_FIELD_NUMBER: _builtins.int
+    EVENT_NAME_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    definition_id: _builtins.str
+    """The definition, by its id or that of a version."""
+    event_name: _builtins.str
+    """The name of an event, to list only the triggers that it matches."""
+    page_size: _builtins.int
+    """How many a page has, at most 1,000; the default is 50."""
+    page_token: _builtins.str
+    """The next_page_token of the page before."""
+    def __init__(
+        self,
+        *,
+        definition_id: _builtins.str = ...,
+        event_name: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_id", b"definition_id", "event_name", b"event_name", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventTriggersRequest: _TypeAlias = ListEventTriggersRequest  # noqa: Y015
+
+@_typing.final
+class ListEventTriggersResponse(_message.Message):
+    """ListEventTriggersResponse is one page of event triggers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventTrigger]:
+        """The triggers, by pattern, definition and trigger id; one that has several patterns comes once with each."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___EventTrigger] | None = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventTriggersResponse: _TypeAlias = ListEventTriggersResponse  # noqa: Y015
+
+@_typing.final
+class EventTrigger(_message.Message):
+    """EventTrigger is a pattern of an event trigger of a definition's newest version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEFINITION_ID_FIELD_NUMBER: _builtins.int
+    WORKFLOW_TYPE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TRIGGER_ID_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    definition_id: _builtins.str
+    """The definition whose runs it starts."""
+    workflow_type: _builtins.str
+    """The family slug of the definition."""
+    version: _builtins.int
+    """The number of the version that it starts runs of."""
+    trigger_id: _builtins.str
+    """The trigger's id in the definition."""
+    pattern: _builtins.str
+    """The name, or the name ending in `.*`, of the events that it matches."""
+    filter: _builtins.str
+    """The CEL condition over EVENT that an event must also meet; empty for none."""
+    def __init__(
+        self,
+        *,
+        definition_id: _builtins.str = ...,
+        workflow_type: _builtins.str = ...,
+        version: _builtins.int = ...,
+        trigger_id: _builtins.str = ...,
+        pattern: _builtins.str = ...,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition_id", b"definition_id", "filter", b"filter", "pattern", b"pattern", "trigger_id", b"trigger_id", "version", b"version", "workflow_type", b"workflow_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventTrigger: _TypeAlias = EventTrigger  # noqa: Y015

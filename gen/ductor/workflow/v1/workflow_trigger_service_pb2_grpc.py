@@ -45,6 +45,11 @@ class WorkflowTriggerServiceStub:
                 request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.BatchTriggerWorkflowRequest.SerializeToString,
                 response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.BatchTriggerWorkflowResponse.FromString,
                 _registered_method=True)
+        self.ListEventTriggers = channel.unary_unary(
+                '/ductor.workflow.v1.WorkflowTriggerService/ListEventTriggers',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.ListEventTriggersRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.ListEventTriggersResponse.FromString,
+                _registered_method=True)
 
 
 class WorkflowTriggerServiceServicer:
@@ -65,6 +70,13 @@ class WorkflowTriggerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListEventTriggers(self, request, context):
+        """ListEventTriggers lists the event triggers that are live, by pattern.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkflowTriggerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_WorkflowTriggerServiceServicer_to_server(servicer, server):
                     servicer.BatchTriggerWorkflow,
                     request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.BatchTriggerWorkflowRequest.FromString,
                     response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.BatchTriggerWorkflowResponse.SerializeToString,
+            ),
+            'ListEventTriggers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEventTriggers,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.ListEventTriggersRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.ListEventTriggersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class WorkflowTriggerService:
             '/ductor.workflow.v1.WorkflowTriggerService/BatchTriggerWorkflow',
             ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.BatchTriggerWorkflowRequest.SerializeToString,
             ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.BatchTriggerWorkflowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEventTriggers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.WorkflowTriggerService/ListEventTriggers',
+            ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.ListEventTriggersRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_workflow__trigger__service__pb2.ListEventTriggersResponse.FromString,
             options,
             channel_credentials,
             insecure,

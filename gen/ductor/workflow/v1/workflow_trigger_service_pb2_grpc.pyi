@@ -37,6 +37,8 @@ class WorkflowTriggerServiceStub:
     """TriggerWorkflow starts one run and, when asked to, waits for a checkpoint of it."""
     BatchTriggerWorkflow: _grpc.UnaryUnaryMultiCallable[_workflow_trigger_service_pb2.BatchTriggerWorkflowRequest, _workflow_trigger_service_pb2.BatchTriggerWorkflowResponse]
     """BatchTriggerWorkflow starts up to 500 runs of one definition, each on its own: one item's refusal does not touch the others."""
+    ListEventTriggers: _grpc.UnaryUnaryMultiCallable[_workflow_trigger_service_pb2.ListEventTriggersRequest, _workflow_trigger_service_pb2.ListEventTriggersResponse]
+    """ListEventTriggers lists the event triggers that are live, by pattern."""
 
 @_typing.type_check_only
 class WorkflowTriggerServiceAsyncStub(WorkflowTriggerServiceStub):
@@ -47,6 +49,8 @@ class WorkflowTriggerServiceAsyncStub(WorkflowTriggerServiceStub):
     """TriggerWorkflow starts one run and, when asked to, waits for a checkpoint of it."""
     BatchTriggerWorkflow: _aio.UnaryUnaryMultiCallable[_workflow_trigger_service_pb2.BatchTriggerWorkflowRequest, _workflow_trigger_service_pb2.BatchTriggerWorkflowResponse]  # type: ignore[assignment]
     """BatchTriggerWorkflow starts up to 500 runs of one definition, each on its own: one item's refusal does not touch the others."""
+    ListEventTriggers: _aio.UnaryUnaryMultiCallable[_workflow_trigger_service_pb2.ListEventTriggersRequest, _workflow_trigger_service_pb2.ListEventTriggersResponse]  # type: ignore[assignment]
+    """ListEventTriggers lists the event triggers that are live, by pattern."""
 
 class WorkflowTriggerServiceServicer(metaclass=_abc_1.ABCMeta):
     """WorkflowTriggerService starts runs of published definitions."""
@@ -66,5 +70,13 @@ class WorkflowTriggerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_workflow_trigger_service_pb2.BatchTriggerWorkflowResponse, _abc.Awaitable[_workflow_trigger_service_pb2.BatchTriggerWorkflowResponse]]:
         """BatchTriggerWorkflow starts up to 500 runs of one definition, each on its own: one item's refusal does not touch the others."""
+
+    @_abc_1.abstractmethod
+    def ListEventTriggers(
+        self,
+        request: _workflow_trigger_service_pb2.ListEventTriggersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workflow_trigger_service_pb2.ListEventTriggersResponse, _abc.Awaitable[_workflow_trigger_service_pb2.ListEventTriggersResponse]]:
+        """ListEventTriggers lists the event triggers that are live, by pattern."""
 
 def add_WorkflowTriggerServiceServicer_to_server(servicer: WorkflowTriggerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

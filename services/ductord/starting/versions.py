@@ -1,11 +1,10 @@
-"""What a given definition id stands for, and what of a version matters to a start: may it be started by hand, what input it takes, what can be waited for.
+"""What of a version matters to a start: may it be started by hand, which triggers it has, what input it takes, what VARS are, what can be waited for.
 
-The *current* version is read from the database for every call (D1); what a version *is* never changes, so each process decodes its manifest and compiles its
-schema once. Of the manifest only a few fields are decoded, so that a version of a newer release can be started by an older trigger.
+What a version *is* never changes, so each process decodes its manifest and compiles its schema once. Of the manifest only a few fields are decoded, so that a
+version of a newer release can be started by an older service.
 """
 
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Final
 
 import asyncpg
@@ -17,11 +16,12 @@ from ductord.db.queries import Queries
 from ductord.model.enums import Tier
 from ductord.model.errors import Refusal, Violation
 from ductord.model.schemas import Schema, SchemaInvalid
+from ductord.model.starting import TriggerSpec
 from ductord.rpc.errors import refused
 
 _CACHED_BYTES: Final = 32 << 20
 """How much manifest text the remembered versions may have come from; each keeps a little of its own, mostly the input schema."""
-_q: Final = Queries("ductord.trigger")
+_q: Final = Queries("ductord.starting")
 
 
 class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,8 @@ class _Gist(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier = Tier.STANDARD
     manual_start: bool = True
     input_schema: Any = None
+    variables: dict[str, Any] = {}
+    triggers: tuple[TriggerSpec, ...] = ()
 
 
 _decoder: Final = msgspec.json.Decoder(_Gist)
@@ -45,7 +47,17 @@ _decoder: Final = msgspec.json.Decoder(_Gist)
 class Version:
     """A published version, as far as starts are concerned. Immutable: whether it is archived is not part of it."""
 
-    __slots__ = ("_schema", "checkpoints", "family_slug", "manual_start", "response_checkpoint", "tier", "version_id")
+    __slots__ = (
+        "_schema",
+        "checkpoints",
+        "family_slug",
+        "manual_start",
+        "response_checkpoint",
+        "tier",
+        "triggers",
+        "variables",
+        "version_id",
+    )
 
     def __init__(self, version_id: str, manifest: str) -> None:
         gist = _decoder.decode(manifest)
@@ -55,6 +67,8 @@ class Version:
         self.response_checkpoint = gist.response_checkpoint
         self.tier = gist.tier
         self.manual_start = gist.manual_start
+        self.variables = gist.variables
+        self.triggers = {trigger.id: trigger for trigger in gist.triggers}
         self._schema = None if gist.input_schema is None else Schema(gist.input_schema)
 
     def input_fault(self, value: Any) -> Refusal | None:
@@ -92,15 +106,6 @@ class Version:
         return self.checkpoints[0]
 
 
-class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """The version that a given id stands for at this moment."""
-
-    definition_id: str
-    number: int
-    version: Version
-    now: datetime
-
-
 class Versions:
     """The versions that this process has met, by tenant and id."""
 
@@ -108,27 +113,6 @@ class Versions:
         self._known: LRUCache[tuple[str, str], tuple[Version, int]] = LRUCache(
             _CACHED_BYTES, getsizeof=lambda entry: entry[1]
         )
-
-    async def resolve(self, db: asyncpg.Connection, tenant_id: str, given_id: str) -> Resolved:
-        """The version that a start by hand runs (D1, D3, D4), inside the caller's transaction of that tenant.
-
-        Raises DEFINITION_NOT_FOUND, DEFINITION_NOT_PUBLISHED, DEFINITION_ARCHIVED, MANUAL_TRIGGER_NOT_ALLOWED.
-        """
-        row = await db.fetchrow(_q["resolve"], tenant_id, given_id)
-        if row is None:
-            raise not_found()
-        definition_id, number = row["definition_id"], row["version"]
-        if row["version_id"] is None:
-            message = "the definition has no published version"
-            raise refused("DEFINITION_NOT_PUBLISHED", message, definition_id=definition_id)
-        if row["status"] == "archived":
-            message = f"version {number} is archived; its open runs go on, new ones are not started"
-            raise refused("DEFINITION_ARCHIVED", message, definition_id=definition_id, version=number)
-        version = await self.version(db, tenant_id, row["version_id"])
-        if not version.manual_start:
-            message = "the definition declares triggers and none of them is manual"
-            raise refused("MANUAL_TRIGGER_NOT_ALLOWED", message, definition_id=definition_id, version=number)
-        return Resolved(definition_id=definition_id, number=number, version=version, now=row["now"])
 
     async def version(self, db: asyncpg.Connection, tenant_id: str, version_id: str) -> Version:
         """A version that exists, from memory or from its row."""
@@ -154,8 +138,3 @@ class Versions:
             return known[0]
         async with tenant_transaction(pool, tenant_id) as db:
             return await self.version(db, tenant_id, version_id)
-
-
-def not_found() -> Refusal:
-    """The one answer for every id that names nothing of this tenant's (N1, TN-01)."""
-    return refused("DEFINITION_NOT_FOUND", "there is no such definition or version")

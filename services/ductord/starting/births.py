@@ -1,0 +1,58 @@
+"""The birth of runs that no caller names: of an event and a trigger, of a schedule and a time. Their ids are derived from what starts them, so it happens once."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import asyncpg
+import msgspec
+
+from ductord.db.queries import Queries
+from ductord.model.starting import Origin
+
+_q: Final = Queries("ductord.starting")
+_encoder: Final = msgspec.json.Encoder()
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to be born. `input_json`, `variables_json`: checked JSON texts; the second is what VARS hold instead of the defaults, `{}` for nothing."""
+
+    run_id: str
+    definition_id: str
+    version_id: str
+    version: int
+    family_slug: str
+    input_json: str
+    tier: str
+    origin: Origin
+    variables_json: str = "{}"
+
+
+async def bear(
+    db: asyncpg.Connection, tenant_id: str, starts: Sequence[Start], *, environment: str, traceparent: str, actor: str
+) -> frozenset[str]:
+    """Those that were born here, in the caller's transaction; the others were there before. With wake-ups and one hint."""
+    if not starts:
+        return frozenset()
+    row = await db.fetchrow(
+        _q["insert_starts"],
+        tenant_id,
+        [start.run_id for start in starts],
+        [start.definition_id for start in starts],
+        [start.version_id for start in starts],
+        [start.version for start in starts],
+        [start.family_slug for start in starts],
+        [start.input_json for start in starts],
+        [start.tier for start in starts],
+        [_encoder.encode(start.origin).decode() for start in starts],
+        [start.variables_json for start in starts],
+        environment,
+        traceparent,
+        actor,
+    )
+    return frozenset(row["born"])
+
+
+async def variables_of(db: asyncpg.Connection, tenant_id: str, definition_id: str, environment: str) -> str:
+    """What VARS hold in this environment instead of the defaults, as JSON text (L8); `{}` where nothing was set."""
+    text: str | None = await db.fetchval(_q["override"], tenant_id, definition_id, environment)
+    return text or "{}"
