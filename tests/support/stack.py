@@ -220,7 +220,7 @@ def running_stack(
         postgres.start()
         with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop of its own
             thread.submit(asyncio.run, migrate(postgres.dsn("ductor"))).result()
-        edges = stack.add("edges", ["definition", "trigger", "run_control", "signals", "reads"], http=http)
+        edges = stack.add("edges", ["definition", "trigger", "run_control", "signals", "reads", "admin"], http=http)
         for i in range(coordinators):
             stack.add(f"coordinator{i}", ["coordinator"], http=http)
         for i in range(dispatchers):
@@ -231,7 +231,7 @@ def running_stack(
         if gateway:
             targets = {
                 f"DUCTOR_{name.upper()}_TARGET": edges.target
-                for name in ("definition", "trigger", "run_control", "signals", "reads")
+                for name in ("definition", "trigger", "run_control", "signals", "reads", "admin")
             }
             stack.add("gateway", ["gateway"], http=True, DUCTOR_DISPATCH_TARGET=stack["dispatch0"].target, **targets)
         stack.wait_ready()

@@ -24,7 +24,7 @@ from ductord.model.jsonvalue import JSON
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import field_required
+from ductord.rpc.errors import field_required, not_supported
 from ductord.rpc.host import Scope, Service
 
 
@@ -168,6 +168,24 @@ class Servicer(rpc.WorkflowDefinitionServiceServicer):
             ),
             metadata=response_metadata(await self._now()),
         )
+
+    async def UpsertWorkflowEnvOverride(  # noqa: N802
+        self, request: api.UpsertWorkflowEnvOverrideRequest, context: Any
+    ) -> api.UpsertWorkflowEnvOverrideResponse:
+        """Not built yet."""
+        raise not_supported("environment", "overrides are not part of this build")
+
+    async def ListWorkflowEnvOverrides(  # noqa: N802
+        self, request: api.ListWorkflowEnvOverridesRequest, context: Any
+    ) -> api.ListWorkflowEnvOverridesResponse:
+        """Not built yet."""
+        raise not_supported("environment", "overrides are not part of this build")
+
+    async def DeleteWorkflowEnvOverride(  # noqa: N802
+        self, request: api.DeleteWorkflowEnvOverrideRequest, context: Any
+    ) -> api.DeleteWorkflowEnvOverrideResponse:
+        """Not built yet."""
+        raise not_supported("environment", "overrides are not part of this build")
 
     async def ExportWorkflowDefinition(  # noqa: N802
         self, request: api.ExportWorkflowDefinitionRequest, context: Any

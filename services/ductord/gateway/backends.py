@@ -15,12 +15,14 @@ from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from ductor.workflow.v1 import admin_service_pb2 as admin
 from ductor.workflow.v1 import task_service_pb2 as task
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as run_control
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger
+from ductor.workflow.v1.admin_service_pb2_grpc import AdminServiceStub
 from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
 from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
@@ -67,6 +69,7 @@ BACKENDS: Final = (
         stub=WorkflowSignalServiceStub,
     ),
     Backend(target="reads", service=reads.DESCRIPTOR.services_by_name["WorkflowService"], stub=WorkflowServiceStub),
+    Backend(target="admin", service=admin.DESCRIPTOR.services_by_name["AdminService"], stub=AdminServiceStub),
     Backend(target="dispatch", service=task.DESCRIPTOR.services_by_name["TaskService"], stub=TaskServiceStub),
 )
 

@@ -39,8 +39,8 @@ FORMAT_VERSION = 1
 
 ENGINE_LEVEL = 5
 """Level of behaviour that this engine has. A manifest says which level it needs: the lowest that runs it rightly, so that it keeps its hash when the
-engine learns more. 1: graphs of actions. 2: compensation and continuing as new. 3: steps that wait, and races. 4: children. 5: triggers of events and schedules,
-and what `TRIGGER` says of them."""
+engine learns more. 1: graphs of actions. 2: compensation and continuing as new. 3: steps that wait, and races. 4: children. 5: triggers of events and
+schedules, and what `TRIGGER` says of them."""
 
 
 class Step(Value, frozen=True, kw_only=True):

@@ -32,8 +32,8 @@ class ScheduleSpec(Value, frozen=True, kw_only=True):
 
 
 class TriggerSpec(Value, frozen=True, kw_only=True):
-    """A trigger of type `event` (`patterns`) or `schedule` (`schedule`). `filter` reads EVENT and VARS; `input` reads EVENT and VARS, or of a schedule TRIGGER and
-    VARS; None: the payload of the event, or `{}`. `tier` None: the definition's."""
+    """A trigger of type `event` (`patterns`) or `schedule` (`schedule`). `filter` reads EVENT and VARS; `input` reads EVENT and VARS, or of a schedule
+    TRIGGER and VARS; None: the payload of the event, or `{}`. `tier` None: the definition's."""
 
     id: str
     patterns: tuple[str, ...] = ()

@@ -116,7 +116,10 @@ async def _lines(
 
 def _run_line(row: asyncpg.Record, tenant_id: str, settings: Settings) -> RunLine:
     start: dict[str, Any] = {name: row[name] for name in _START}
-    start |= {name: _raw(row[name]) for name in ("labels", "context", "inverses", "overrides", "preserved", "origin", "variables")}
+    start |= {
+        name: _raw(row[name])
+        for name in ("labels", "context", "inverses", "overrides", "preserved", "origin", "variables")
+    }
     start["payload"] = _raw(row["input"])
     return RunLine(
         format=FORMAT,

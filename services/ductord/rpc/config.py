@@ -15,7 +15,9 @@ from ductord.model.fanout import MAX_CHILDREN
 from ductord.model.starting import ENVIRONMENT_PATTERN
 from ductord.rpc.addresses import Address, AddressInvalid, parse_address
 
-DatabaseService = Literal["definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch"]
+DatabaseService = Literal[
+    "definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch"
+]
 """A service with a login of its own, `ductor_<service>`."""
 TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "admin", "dispatch"]
 """A service that others call."""

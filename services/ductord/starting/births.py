@@ -1,4 +1,5 @@
-"""The birth of runs that no caller names: of an event and a trigger, of a schedule and a time. Their ids are derived from what starts them, so it happens once."""
+"""The birth of runs that no caller names: of an event and a trigger, of a schedule and a time. Their ids are derived from what starts them, so each is born
+once."""
 
 from collections.abc import Sequence
 from typing import Final

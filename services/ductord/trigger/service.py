@@ -24,7 +24,7 @@ from ductord.rpc.answers import response_metadata, within
 from ductord.rpc.bounds import Limits
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import field_invalid, field_required, of_payload, refused
+from ductord.rpc.errors import field_invalid, field_required, not_supported, of_payload, refused
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.payloads import fill_payload
@@ -101,6 +101,12 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
             _fill(answer.results.add(), item if isinstance(item, Refusal) else next(outcomes))
         self._starts.labels("refused").inc(len(read_items) - len(born))
         return answer
+
+    async def ListEventTriggers(  # noqa: N802
+        self, request: api.ListEventTriggersRequest, context: Any
+    ) -> api.ListEventTriggersResponse:
+        """Not built yet."""
+        raise not_supported("event_name", "event triggers are not part of this build")
 
     async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
         call = caller()
