@@ -5,6 +5,7 @@ import asyncio
 import asyncpg
 import msgspec
 import pytest
+from ductord.trigger.versions import Versions
 from google.protobuf import json_format, struct_pb2
 
 from ductor.workflow.v1 import common_pb2, run_pb2
@@ -13,7 +14,6 @@ from ductord.db.pool import open_pool
 from ductord.rpc.bounds import Limits
 from ductord.trigger.asked import read
 from ductord.trigger.birth import Birth, Started, bear
-from ductord.trigger.versions import Versions
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.support.books import TENANT, Books, chain
