@@ -38,8 +38,8 @@ Outcome: TypeAlias = Started | Refusal
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """What the starts of one call have in common. `actor`: who calls. `environment`: whose overrides of VARS count (L8). `given_id`: the id as the caller gave it,
-    canonical. `admit` may raise to keep new runs from a version."""
+    """What the starts of one call have in common. `actor`: who calls. `environment`: whose overrides of VARS count (L8). `given_id`: the id as the caller gave
+    it, canonical. `admit` may raise to keep new runs from a version."""
 
     tenant_id: str
     given_id: str
