@@ -15,7 +15,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to be born. `input_json`, `variables_json`: checked JSON texts; the second is what VARS hold instead of the defaults, `{}` for nothing."""
+    """A run to be born. `input_json`, `variables_json`: checked JSON texts; the second is what VARS hold instead of the defaults, `{}` for nothing. `actor`: who
+    starts it; empty: the one of the call."""
 
     run_id: str
     definition_id: str
@@ -26,6 +27,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     tier: str
     origin: Origin
     variables_json: str = "{}"
+    actor: str = ""
 
 
 async def bear(
@@ -48,7 +50,7 @@ async def bear(
         [start.variables_json for start in starts],
         environment,
         traceparent,
-        actor,
+        [start.actor or actor for start in starts],
     )
     return frozenset(row["born"])
 
