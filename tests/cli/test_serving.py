@@ -53,7 +53,7 @@ async def test_serve_refuses_a_database_with_pending_migrations(database: Databa
 @pytest.mark.parametrize(
     ("arguments", "environment", "text"),
     [
-        (["nonsense"], {}, "definition, trigger, run_control, signals, reads"),
+        (["nonsense"], {}, "definition, trigger, run_control, signals, reads, admin"),
         (["trigger"], {}, "DUCTOR_TRIGGER_DATABASE_URL"),
         (["trigger"], {"DUCTOR_GRPC_ADDRESS": "9090"}, "DUCTOR_GRPC_ADDRESS"),
         (["worker"], {"DUCTOR_GRPC_ADDRESS": "0.0.0.0:0"}, "DUCTOR_INSECURE"),

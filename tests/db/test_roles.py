@@ -8,12 +8,24 @@ import pytest
 
 from tests.conftest import Database
 
-ROLES = ("definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch")
+ROLES = ("definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch")
 T = "eec_workflow_"
 
 SELECT = {
-    "definition": {"definition", "draft", "version"},
-    "trigger": {"definition", "version", "run_start", "run", "checkpoint", "step_attempt"},
+    "definition": {"definition", "draft", "version", "schedule", "event_trigger", "env_override"},
+    "trigger": {
+        "definition",
+        "version",
+        "run_start",
+        "run",
+        "checkpoint",
+        "step_attempt",
+        "event_trigger",
+        "env_override",
+        "release_policy",
+        "schedule",
+        "schedule_fire",
+    },
     "run_control": {
         "version",
         "run_start",
@@ -29,7 +41,17 @@ SELECT = {
         "child",
         "item_page",
     },
-    "signals": {"version", "run_start", "run", "signal", "wait", "event", "receipt"},
+    "signals": {
+        "version",
+        "run_start",
+        "run",
+        "signal",
+        "wait",
+        "event",
+        "receipt",
+        "event_trigger",
+        "env_override",
+    },
     "reads": {
         "definition",
         "version",
@@ -77,15 +99,20 @@ SELECT = {
         "digest_last",
         "child",
         "item_page",
+        "env_override",
+        "schedule",
+        "schedule_fire",
     },
     "dispatch": {"step_attempt"},
+    "admin": {"release_policy"},
 }
 INSERT = {
-    "definition": {"definition", "draft", "version", "audit"},
-    "trigger": {"run_start", "run_label", "wakeup"},
+    "definition": {"definition", "draft", "version", "audit", "schedule", "event_trigger", "env_override"},
+    "trigger": {"run_start", "run_label", "wakeup", "audit", "schedule_fire"},
     "run_control": {"intent", "wakeup", "audit"},
-    "signals": {"signal", "event", "receipt", "wakeup"},
+    "signals": {"signal", "event", "receipt", "wakeup", "run_start"},
     "reads": set[str](),
+    "admin": {"release_policy", "audit"},
     "coordinator": {
         "run_start",
         "run_label",
@@ -107,15 +134,17 @@ INSERT = {
         "digest_last",
         "child",
         "item_page",
+        "schedule_fire",
     },
     "dispatch": {"wakeup"},
 }
 DELETE = {
-    "definition": {"draft"},
+    "definition": {"draft", "event_trigger", "env_override"},
     "trigger": set[str](),
     "run_control": set[str](),
     "signals": set[str](),
     "reads": set[str](),
+    "admin": set[str](),
     "coordinator": {"timer", "quarantine", "wakeup", "checkpoint", "event"},
     "dispatch": set[str](),
 }
@@ -126,11 +155,48 @@ LEASE_AND_RESULT = {
     "stale_outcome", "stale_time", "stale_output", "stale_error_code", "stale_error_message",
 }  # fmt: skip
 UPDATE: dict[str, dict[str, set[str] | None]] = {
-    "definition": {"definition": ALL, "draft": ALL, "version": {"status", "archive_time"}},
-    "trigger": {},
+    "definition": {
+        "definition": ALL,
+        "draft": ALL,
+        "version": {"status", "archive_time"},
+        "event_trigger": ALL,
+        "env_override": ALL,
+        "schedule": {
+            "live",
+            "version_id",
+            "version",
+            "cron_expression",
+            "timezone",
+            "catchup_window_ms",
+            "overlap_policy",
+            "next_time",
+            "family_slug",
+            "error_code",
+            "error_message",
+            "update_time",
+        },
+    },
+    "trigger": {
+        "schedule": {
+            "next_time",
+            "last_run_id",
+            "started_count",
+            "skipped_count",
+            "failed_count",
+            "dropped_count",
+            "error_code",
+            "error_message",
+            "paused_by",
+            "pause_reason",
+            "pause_time",
+            "update_time",
+        },
+        "schedule_fire": ALL,
+    },
     "run_control": {},
     "signals": {"wait": {"open_time"}},
     "reads": {},
+    "admin": {"release_policy": ALL},
     "coordinator": {
         "run": ALL,
         "timer": ALL,
@@ -169,6 +235,19 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
             "error_message",
             "applied_time",
         },
+        "schedule": {
+            "next_time",
+            "last_time",
+            "last_run_id",
+            "started_count",
+            "skipped_count",
+            "failed_count",
+            "missed_count",
+            "error_code",
+            "error_message",
+            "update_time",
+        },
+        "schedule_fire": ALL,
     },
     "dispatch": {"step_attempt": LEASE_AND_RESULT},
 }
@@ -299,6 +378,14 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
         z as (insert into {T}child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, close_policy, create_time)
               select t, r, 'a', 0, 1, v, v, true, 'abandon', now() from ids),
         aa as (insert into {T}item_page (tenant_id, run_id, step_ref, attempt, page, items) select t, r, 'a', 1, 0, '[]' from ids),
+        ab as (insert into {T}schedule (tenant_id, schedule_id, definition_id, family_slug, trigger_id, version_id, version, cron_expression, timezone,
+                                        catchup_window_ms, overlap_policy) select t, r, d, 's', 'schedule', v, 1, '@hourly', 'UTC', 600000, 'skip' from ids),
+        ac as (insert into {T}schedule_fire (tenant_id, schedule_id, nominal_time, kind, outcome, source)
+               select t, r, now(), 'fire', 'skipped', 'timetable' from ids),
+        ad as (insert into {T}event_trigger (tenant_id, pattern, definition_id, trigger_id, family_slug, version_id, version)
+               select t, 'e', d, 'e', 's', v, 1 from ids),
+        ae as (insert into {T}env_override (tenant_id, definition_id, environment, variables) select t, d, '', '{{}}' from ids),
+        af as (insert into {T}release_policy (tenant_id, mode) select t, 'off' from ids),
         l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
         insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids
         """

@@ -85,7 +85,7 @@ def test_the_table_of_writers_is_the_matrix() -> None:
     section = TEXT[TEXT.index("## Who writes what") :]
     rows = re.findall(r"^\| (\w+) \| (.*?) \| .*? \| (.*?) \|$", section, re.MULTILINE)
     told = {service: (inserts, deletes) for service, inserts, deletes in rows if service != "service"}
-    assert set(told) == {"definition", "trigger", "run_control", "signals", "coordinator", "dispatch", "reads"}
+    assert set(told) == {"definition", "trigger", "run_control", "signals", "coordinator", "dispatch", "reads", "admin"}
     for service, (inserts, deletes) in told.items():
         assert set(re.findall(r"`(\w+)`", inserts)) == INSERT[service], service
         assert set(re.findall(r"`(\w+)`", deletes)) == DELETE[service], service

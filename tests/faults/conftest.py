@@ -61,7 +61,7 @@ def running(server: EmbeddedPostgres, wire: Wire) -> Iterator[Stack]:
     folder = Path(tempfile.mkdtemp(prefix="ductor-stack-"))
     stack = Stack(server, folder, {**FAST, "DUCTOR_DATABASE_URL": wire.dsn()})
     try:
-        stack.add("edges", ["definition", "trigger", "run_control", "signals", "reads"], http=True)
+        stack.add("edges", ["definition", "trigger", "run_control", "signals", "reads", "admin"], http=True)
         stack.add("coordinator0", ["coordinator"], http=True)
         stack.add("coordinator1", ["coordinator"], http=True)
         dispatch = stack.add("dispatch0", ["dispatch"], http=True)

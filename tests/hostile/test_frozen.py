@@ -33,7 +33,7 @@ async def test_what_a_frozen_coordinator_had_claimed_goes_on_elsewhere(
 
 
 @pytest.mark.parametrize(
-    "role", ["definition", "trigger", "run_control", "signals", "reads", "coordinator", "dispatch"]
+    "role", ["definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch"]
 )
 async def test_every_service_lets_go_in_time(database: Database, role: str) -> None:
     """The server's default is never."""
