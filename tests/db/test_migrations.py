@@ -15,7 +15,13 @@ from ductord.engine.limits import LIMITS
 from tests.conftest import Cluster, Database
 from tests.support.books import Books, chain
 
-FILES = sorted((p.parent.name, p.name) for p in Path(ductord.__file__).parent.glob("*/*.sql") if p.parent.name != "db")
+SHARED = {
+    ("starting", "queries.sql"): ("trigger", "signals", "coordinator"),
+    ("starting", "fires.sql"): ("trigger", "coordinator"),
+}
+"""Whose statements they are that stand below the services."""
+PLACES = [(p.parent.name, p.name) for p in Path(ductord.__file__).parent.glob("*/*.sql") if p.parent.name != "db"]
+FILES = sorted((role, *place) for place in PLACES for role in SHARED.get(place, (place[0],)))
 
 
 async def test_migrating_twice_changes_nothing(database: Database) -> None:
@@ -28,12 +34,12 @@ async def test_migrating_twice_changes_nothing(database: Database) -> None:
         await connection.close()
 
 
-@pytest.mark.parametrize(("role", "filename"), FILES)
-async def test_every_statement_plans_as_its_role(database: Database, role: str, filename: str) -> None:
+@pytest.mark.parametrize(("role", "package", "filename"), FILES)
+async def test_every_statement_plans_as_its_role(database: Database, role: str, package: str, filename: str) -> None:
     """A statement that Postgres would not plan, or that the service's role may not run, fails here and not at three in the morning."""
     connection = await asyncpg.connect(database.dsn(role))
     try:
-        for name, sql in Queries(f"ductord.{role}", filename).items():
+        for name, sql in Queries(f"ductord.{package}", filename).items():
             try:
                 # EXPLAIN checks privileges too, which PREPARE does not; servers before 16 cannot explain parameters.
                 if connection.get_server_version() >= (16,):
@@ -41,7 +47,7 @@ async def test_every_statement_plans_as_its_role(database: Database, role: str, 
                 else:
                     await connection.prepare(sql)
             except asyncpg.PostgresError as error:
-                pytest.fail(f"{role}/{filename} {name}: {error}")
+                pytest.fail(f"{package}/{filename} {name} as {role}: {error}")
     finally:
         await connection.close()
 

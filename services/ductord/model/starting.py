@@ -88,3 +88,13 @@ def asked_run_id(schedule: str, request_id: str) -> str:
 def event_run_id(definition_id: str, trigger_id: str, event_name: str, event_id: str) -> str:
     """The run of an event and a trigger (T3). An event's id is the producer's within its name, so the name is part of it."""
     return derived("event", definition_id, trigger_id, event_name, event_id)
+
+
+def patterns_of(event_name: str, *, wildcards: bool) -> tuple[str, ...]:
+    """The patterns that match a name: itself, and with wildcards `a.b.*` for whatever begins with `a.b.` and has more. A pattern that ends in `.*` is never
+    taken literally."""
+    literal = () if event_name.endswith(".*") else (event_name,)
+    if not wildcards:
+        return literal
+    dots = [place for place, letter in enumerate(event_name[:-1]) if letter == "."]
+    return (*literal, *(f"{event_name[:place]}.*" for place in dots))

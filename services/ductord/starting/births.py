@@ -15,8 +15,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to be born. `input_json`, `variables_json`: checked JSON texts; the second is what VARS hold instead of the defaults, `{}` for nothing. `actor`: who
-    starts it; empty: the one of the call."""
+    """A run to be born. `input_json`, `variables_json`: checked JSON texts; the second is what VARS hold instead of the defaults, `{}` for nothing. `actor`:
+    who starts it; empty: the one of the call."""
 
     run_id: str
     definition_id: str

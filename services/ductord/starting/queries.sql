@@ -4,6 +4,10 @@
 -- Of a version, whose manifest never changes: read once per process.
 select manifest::text from eec_workflow_version where tenant_id = $1 and version_id = $2;
 
+-- name: load_manifests
+-- The same for several.
+select v.version_id::text, v.manifest::text from eec_workflow_version v where v.tenant_id = $1 and v.version_id = any($2::uuid[]);
+
 -- name: override
 -- What VARS hold in an environment instead of the defaults (L8).
 select variables::text from eec_workflow_env_override where tenant_id = $1 and definition_id = $2 and environment = $3;

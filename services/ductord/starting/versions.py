@@ -4,6 +4,7 @@ What a version *is* never changes, so each process decodes its manifest and comp
 version of a newer release can be started by an older service.
 """
 
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from ductord.db.pool import tenant_transaction
 from ductord.db.queries import Queries
 from ductord.model.enums import Tier
 from ductord.model.errors import Refusal, Violation
+from ductord.model.fault import Fault
+from ductord.model.jsonvalue import storable_text
 from ductord.model.schemas import Schema, SchemaInvalid
 from ductord.model.starting import TriggerSpec
 from ductord.rpc.errors import refused
@@ -120,16 +123,7 @@ class Versions:
         known = self._known.get(key)
         if known is not None:
             return known[0]
-        text = await db.fetchval(_q["load_manifest"], tenant_id, version_id)
-        try:
-            version = Version(version_id, text)
-        except SchemaInvalid as error:
-            raise RuntimeError(
-                f"version {version_id} was published with an input_schema that is none: {error.message}"
-            ) from error
-        with suppress(ValueError):  # one that is too large to be remembered
-            self._known[key] = version, len(text)
-        return version
+        return self._meet(tenant_id, version_id, await db.fetchval(_q["load_manifest"], tenant_id, version_id))
 
     async def read(self, pool: asyncpg.Pool, tenant_id: str, version_id: str) -> Version:
         """The same, outside of a transaction."""
@@ -138,3 +132,32 @@ class Versions:
             return known[0]
         async with tenant_transaction(pool, tenant_id) as db:
             return await self.version(db, tenant_id, version_id)
+
+    async def read_all(
+        self, pool: asyncpg.Pool, tenant_id: str, version_ids: AbstractSet[str]
+    ) -> dict[str, Version | Fault]:
+        """The same for several at once; for one that cannot be read why (VERSION_UNREADABLE)."""
+        found: dict[str, Version | Fault] = {}
+        for version_id in version_ids:
+            if (known := self._known.get((tenant_id, version_id))) is not None:
+                found[version_id] = known[0]
+        if missing := sorted(version_ids - found.keys()):
+            async with tenant_transaction(pool, tenant_id) as db:
+                rows = await db.fetch(_q["load_manifests"], tenant_id, missing)
+            for row in rows:
+                try:
+                    found[row["version_id"]] = self._meet(tenant_id, row["version_id"], row["manifest"])
+                except (RuntimeError, msgspec.ValidationError) as error:
+                    found[row["version_id"]] = Fault(code="VERSION_UNREADABLE", message=storable_text(str(error)))
+        return found
+
+    def _meet(self, tenant_id: str, version_id: str, manifest: str) -> Version:
+        try:
+            version = Version(version_id, manifest)
+        except SchemaInvalid as error:
+            raise RuntimeError(
+                f"version {version_id} was published with an input_schema that is none: {error.message}"
+            ) from error
+        with suppress(ValueError):  # one that is too large to be remembered
+            self._known[(tenant_id, version_id)] = version, len(manifest)
+        return version
