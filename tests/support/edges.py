@@ -18,6 +18,7 @@ from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as signals_grpc
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as triggers_grpc
 from ductord.db.ids import new_id
+from ductord.definition import live
 from ductord.model import manifest as manifests
 from ductord.model.errors import Refusal
 from ductord.model.manifest import Checkpoint, Manifest
@@ -99,10 +100,11 @@ class Catalogue:
         return definition_id
 
     async def publish(self, definition_id: str, manifest: Manifest, *, tenant: str = TENANT) -> str:
-        """The next version of a definition; its version id."""
+        """The next version of a definition; its version id. Its triggers are live from then on."""
         version_id = new_id()
-        number = await self._owner.fetchval(
-            "update eec_workflow_definition set latest_version = latest_version + 1 where tenant_id = $1 and definition_id = $2 returning latest_version",
+        slug, number = await self._owner.fetchrow(
+            "update eec_workflow_definition set latest_version = latest_version + 1 where tenant_id = $1 and definition_id = $2"
+            " returning family_slug, latest_version",
             tenant,
             definition_id,
         )
@@ -111,6 +113,7 @@ class Catalogue:
             " engine_level, draft_revision) values ($1, $2, $3, $4, '{}', $5, 'hash', 1, 1, 1)",
             tenant, version_id, definition_id, number, manifests.encode(manifest),
         )  # fmt: skip
+        await live.follow(self._owner, tenant, definition_id, slug, version_id, number, manifest.triggers)
         self.manifests[version_id] = manifest
         return version_id
 

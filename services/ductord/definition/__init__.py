@@ -6,6 +6,7 @@
 | `drafts`       | create, reopen, copy, replace, delete                                                                            |
 | `edits`        | an UpdateWorkflowDraft as a value, and what it makes of a document                                               |
 | `versions`     | publish, archive                                                                                                 |
+| `live`         | what starts runs by itself: the schedules and event triggers of the newest version                               |
 | `lookup`       | what an id names (D1)                                                                                            |
 | `listing`      | the pages of ListWorkflowDefinitions                                                                             |
 | `judging`      | what is wrong with a definition, and what of it stops a draft or a publish                                       |

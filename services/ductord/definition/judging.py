@@ -3,17 +3,20 @@
 `engine.compile` finds everything. A publish takes nothing that is wrong. A draft may be unfinished: a step without its action, an edge without its
 step, an expression without sense are warnings there. It may not be what no later edit could address or the model cannot say: a step without a
 ref, two of one ref, a name or number outside of its bounds, more than fits. Compiling runs in a thread of its own, one definition at a time, so
-that a large one does not hold up every other call of the process.
+that a large one does not hold up every other call of the process. One thing `engine.compile` cannot know, as it depends on where a definition is published:
+whether event patterns may have wildcards (T3).
 """
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import msgspec
 
-from ductord.engine.compile import CompileResult, compile_definition, manifest_hash
+from ductord.engine.compile import compile_definition, manifest_hash
 from ductord.engine.document import ReadDocument, read_document
+from ductord.engine.positions import Path, Positions, dotted
 from ductord.model import jsonvalue
 from ductord.model.errors import Refusal, Violation
 from ductord.model.jsonvalue import JSON
@@ -41,18 +44,21 @@ _FATAL_TO_DRAFTS: Final = frozenset(
 )
 _IDENTITIES: Final = frozenset({"ref", "source_ref", "target_ref", "id", "name"})
 """Fields that may not even be missing in a draft: edits find the part by them. So is the definition's own `family_slug`, though not that of a child."""
+_DISABLED: Final = "WILDCARDS_DISABLED"
 _NO_DOCUMENT: Final = Violation(
     code="WRONG_TYPE", message="a document is a map with `type` and `definition`", line=1, column=1
 )
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`violations` stop a publish, `warnings` do not. Without violations there are a manifest and (unless nobody asked) its hash."""
+    """`violations` stop a publish, `warnings` do not. Without violations there are a manifest and (unless nobody asked) its hash. `wildcard`: the first pattern
+    with one, where they are off."""
 
     violations: tuple[Violation, ...]
     warnings: tuple[Violation, ...] = ()
     manifest: Manifest | None = None
     manifest_hash: str = ""
+    wildcard: str = ""
 
     @property
     def valid(self) -> bool:
@@ -65,8 +71,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.violations, *self.warnings)
 
     def publishable(self) -> Manifest:
-        """The manifest to freeze. Raises DEFINITION_INVALID with every violation."""
+        """The manifest to freeze. Raises DEFINITION_INVALID with every violation; WILDCARDS_DISABLED when that is all that is wrong."""
         if self.manifest is None:
+            if all(violation.code == _DISABLED for violation in self.violations):
+                first = self.violations[0]
+                raise refused(
+                    _DISABLED,
+                    f"{first.path}: {first.message}",
+                    violations=self.violations,
+                    field=first.path,
+                    pattern=self.wildcard,
+                )
             raise _invalid(self.violations)
         return self.manifest
 
@@ -78,10 +93,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Judges definitions. `close` it at the end."""
+    """Judges definitions; `wildcards`: event patterns may have them. `close` it at the end."""
 
-    def __init__(self, *, max_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, wildcards: bool) -> None:
         self._max_bytes = max_bytes
+        self._wildcards = wildcards
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="definition-judge")
 
     async def judge(self, document: JSON, *, hashed: bool = True) -> Verdict:
@@ -93,7 +109,7 @@ class Judge:
 
     async def judge_text(self, text: str) -> Verdict:
         """The verdict over a definition file's text, YAML or JSON; its violations have line and column. Never raises for what the text says."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _judge_text, text)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._judge_text, text)
 
     async def close(self) -> None:
         """Let the definition at hand end."""
@@ -103,17 +119,44 @@ class Judge:
         size = len(jsonvalue.dumps(document).encode())
         if size > self._max_bytes:
             raise jsonvalue.too_large(size, self._max_bytes, "definition")
-        return _verdict(compile_definition(document), hashed)
+        return self._verdict(document, hashed)
+
+    def _judge_text(self, text: str) -> Verdict:
+        read = _read(text)
+        if read.definition is None:
+            return Verdict(violations=read.violations or (_NO_DOCUMENT,))
+        return self._verdict(read.definition, True, read)
+
+    def _verdict(self, document: JSON, hashed: bool, read: ReadDocument | None = None) -> Verdict:
+        """`read`: where it was read from, with what is wrong with the text."""
+        found = compile_definition(document, positions=read.positions if read else None)
+        off = {} if self._wildcards else dict(_wildcards(document, read.positions if read else None))
+        wrong = (*(read.violations if read else ()), *found.errors, *off)
+        if wrong or found.manifest is None:
+            return Verdict(violations=wrong, warnings=found.warnings, wildcard=next(iter(off.values()), ""))
+        return Verdict(
+            violations=(),
+            warnings=found.warnings,
+            manifest=found.manifest,
+            manifest_hash=manifest_hash(found.manifest) if hashed else "",
+        )
 
 
-def _judge_text(text: str) -> Verdict:
-    read = _read(text)
-    if read.definition is None:
-        return Verdict(violations=read.violations or (_NO_DOCUMENT,))
-    found = compile_definition(read.definition, positions=read.positions)
-    if read.violations:
-        return Verdict(violations=(*read.violations, *found.errors), warnings=found.warnings)
-    return _verdict(found, True)
+def _wildcards(document: JSON, positions: Positions | None) -> Iterator[tuple[Violation, str]]:
+    """Each with its pattern. The tree may be anything: what is wrong with it otherwise is found elsewhere."""
+    triggers = document.get("triggers")
+    for number, trigger in enumerate(triggers if isinstance(triggers, list) else ()):
+        patterns = trigger.get("patterns") if isinstance(trigger, dict) else None
+        for place, pattern in enumerate(patterns if isinstance(patterns, list) else ()):
+            if isinstance(pattern, str) and pattern.endswith(".*"):
+                path: Path = ("triggers", number, "patterns", place)
+                at = positions.value(path) if positions else None
+                message = (
+                    "patterns with a wildcard are switched off: name each event, or have "
+                    "ductor.events.wildcards.enabled (DUCTOR_EVENTS_WILDCARDS_ENABLED) switched on"
+                )
+                line, column = at or (None, None)
+                yield Violation(code=_DISABLED, message=message, path=dotted(path), line=line, column=column), pattern
 
 
 def _read(text: str) -> ReadDocument:
@@ -123,17 +166,6 @@ def _read(text: str) -> ReadDocument:
         if read.definition is not None:
             return read
     return read_document(text)
-
-
-def _verdict(found: CompileResult, hashed: bool) -> Verdict:
-    if found.manifest is None:
-        return Verdict(violations=found.errors, warnings=found.warnings)
-    return Verdict(
-        violations=(),
-        warnings=found.warnings,
-        manifest=found.manifest,
-        manifest_hash=manifest_hash(found.manifest) if hashed else "",
-    )
 
 
 def _is_fatal(violation: Violation) -> bool:

@@ -235,7 +235,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**settings.pool("definition")), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
-    judge = Judge(max_bytes=settings.payload_max_bytes)
+    judge = Judge(max_bytes=settings.payload_max_bytes, wildcards=settings.events_wildcards_enabled)
     scope.at_stop(judge.close)
     scope.rpcs(rpc.add_WorkflowDefinitionServiceServicer_to_server, Servicer(pool, judge, settings))
     boot.register(scope)

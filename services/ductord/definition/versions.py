@@ -1,20 +1,21 @@
 """Versions: frozen by a publish, retired by an archive (rulings D2, D3). Nothing else ever changes one.
 
 A publish reads the draft, judges it outside of any transaction (compiling takes its time), and then takes the family's lock: if another publish
-or an edit came in between, what was judged is not what is there, and nothing is written.
+or an edit came in between, what was judged is not what is there, and nothing is written. What starts runs by itself follows in the same transaction (`live`).
 """
 
 import asyncpg
 import msgspec
 
 from ductord.db.ids import new_id
-from ductord.definition import drafts, lookup, store
+from ductord.definition import drafts, live, lookup, store
 from ductord.definition.audit import Act
 from ductord.definition.judging import Judge, Verdict
 from ductord.definition.store import Draft, NewVersion, Version
 from ductord.definition.transactions import in_transaction
 from ductord.model import manifest as manifests
 from ductord.model.errors import Violation
+from ductord.model.manifest import Manifest
 from ductord.rpc.errors import refused
 
 EDITED_TRIES = 5
@@ -42,8 +43,8 @@ async def publish(
 ) -> Published:
     """Freeze the draft as the family's next version.
 
-    Raises as `lookup.editable_draft`, DRAFT_REVISION_MISMATCH, DEFINITION_INVALID with every violation, and PUBLISH_CONFLICT when another publish
-    came first.
+    Raises as `lookup.editable_draft`, DRAFT_REVISION_MISMATCH, DEFINITION_INVALID with every violation, WILDCARDS_DISABLED, and PUBLISH_CONFLICT when another
+    publish came first.
     """
     for _ in range(EDITED_TRIES):
         draft = await in_transaction(pool, tenant_id, lambda db, _: lookup.editable_draft(db, tenant_id, any_id))
@@ -61,7 +62,7 @@ async def publish(
             draft_revision=draft.draft_revision,
         )
         try:
-            return await _freeze(pool, tenant_id, draft, new, act, verdict)
+            return await _freeze(pool, tenant_id, draft, new, manifest, act, verdict)
         except _Edited as edited:
             drafts.expect(expected, edited.current)
     raise refused(
@@ -71,16 +72,21 @@ async def publish(
 
 async def archive(pool: asyncpg.Pool, tenant_id: str, any_id: str, act: Act) -> Version:
     """Retire a version; a definition id stands for the current one (D1). Raises as `lookup.pinned_or_newest`, and DEFINITION_ARCHIVED."""
+    meant: str | None = None
 
     async def work(db: asyncpg.Connection, again: bool) -> Version:
+        nonlocal meant
+        if again and meant is not None and (done := await lookup.pinned(db, tenant_id, meant)).archived:
+            return done  # not the version that was published meanwhile, which the definition's id stands for now
         family = await lookup.family(db, tenant_id, any_id)
-        await store.lock_family(db, tenant_id, family.definition_id)
+        newest, _ = await store.lock_family(db, tenant_id, family.definition_id)
         version = await lookup.pinned_or_newest(db, tenant_id, family)
         if version.archived:
-            if again:
-                return version
             raise lookup.archived(version)
+        meant = version.version_id
         await store.archive_version(db, tenant_id, version.version_id)
+        if version.version == newest:
+            await live.retire(db, tenant_id, version.definition_id)
         await act.write(
             db,
             tenant_id,
@@ -96,7 +102,13 @@ async def archive(pool: asyncpg.Pool, tenant_id: str, any_id: str, act: Act) -> 
 
 
 async def _freeze(
-    pool: asyncpg.Pool, tenant_id: str, draft: Draft, new: NewVersion, act: Act, verdict: Verdict
+    pool: asyncpg.Pool,
+    tenant_id: str,
+    draft: Draft,
+    new: NewVersion,
+    manifest: Manifest,
+    act: Act,
+    verdict: Verdict,
 ) -> Published:
     definition_id = draft.definition_id
 
@@ -122,6 +134,9 @@ async def _freeze(
                 raise drafts.no_draft(definition_id)
             raise _Edited(current.draft_revision)
         await store.insert_version(db, tenant_id, definition_id, new)
+        await live.follow(
+            db, tenant_id, definition_id, draft.family_slug, new.version_id, new.version, manifest.triggers
+        )
         await act.write(
             db,
             tenant_id,
