@@ -11,6 +11,8 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
+from ductor.workflow.v1 import admin_service_pb2_grpc as admin
+from ductor.workflow.v1 import schedule_service_pb2_grpc as schedules
 from ductor.workflow.v1 import task_service_pb2_grpc as tasks
 from ductor.workflow.v1 import workflow_definition_service_pb2_grpc as definitions
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls
@@ -31,6 +33,8 @@ _ADD: dict[str, Callable[[Any, Any], None]] = {
     "WorkflowRunControlService": controls.add_WorkflowRunControlServiceServicer_to_server,
     "WorkflowSignalService": signals.add_WorkflowSignalServiceServicer_to_server,
     "WorkflowService": reads.add_WorkflowServiceServicer_to_server,
+    "AdminService": admin.add_AdminServiceServicer_to_server,
+    "ScheduleService": schedules.add_ScheduleServiceServicer_to_server,
     "TaskService": tasks.add_TaskServiceServicer_to_server,
 }
 

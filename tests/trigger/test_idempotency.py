@@ -5,13 +5,13 @@ import asyncio
 import asyncpg
 import msgspec
 import pytest
-from ductord.trigger.versions import Versions
 from google.protobuf import json_format, struct_pb2
 
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductord.db.pool import open_pool
 from ductord.rpc.bounds import Limits
+from ductord.starting.versions import Versions
 from ductord.trigger.asked import read
 from ductord.trigger.birth import Birth, Started, bear
 from tests.conftest import Database
@@ -152,12 +152,12 @@ async def test_a_batch_answers_item_by_item(edges: Edges, catalogue: Catalogue, 
             Item(idempotency_key="late", input_json='{"n": "x"}'),
             Item(idempotency_key="late", input_json='{"n": 1}'),
             Item(correlation_labels=[Label(key="a", id="1")], tier=common_pb2.TIER_BULK),
-            Item(external_deployment_id="wave"),
+            Item(external_deployment_id="w" * 129),
         ],
     )
     assert [r.error.reason for r in results] == [
         "", "", "", "IDEMPOTENCY_MISMATCH", "", "PAYLOAD_INVALID", "INPUT_SCHEMA_MISMATCH", "FIELD_INVALID", "INPUT_SCHEMA_MISMATCH", "", "",
-        "FEATURE_NOT_SUPPORTED",
+        "FIELD_INVALID",
     ]  # fmt: skip
     assert [bool(r.run_id) for r in results] == [not r.error.reason for r in results]
     assert [r.duplicate for r in results[:3]] == [False, False, True]

@@ -152,7 +152,7 @@ async def test_the_input_meets_the_schema(edges: Edges, catalogue: Catalogue, ow
 
 # fmt: off
 REFUSED: list[tuple[dict[str, Any], str, str | None]] = [
-    ({"external_deployment_id": "wave-1"}, "FEATURE_NOT_SUPPORTED", "external_deployment_id"),
+    ({"external_deployment_id": "é" * 65}, "FIELD_INVALID", "external_deployment_id"),
     ({"idempotency_key": "k" * 257}, "FIELD_INVALID", "idempotency_key"),
     ({"idempotency_key": "é" * 129}, "FIELD_INVALID", "idempotency_key"),
     ({"idempotency_key": "a\0b"}, "FIELD_INVALID", "idempotency_key"),

@@ -16,6 +16,7 @@ from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ductor.workflow.v1 import admin_service_pb2 as admin
+from ductor.workflow.v1 import schedule_service_pb2 as schedule
 from ductor.workflow.v1 import task_service_pb2 as task
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as run_control
@@ -23,6 +24,7 @@ from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger
 from ductor.workflow.v1.admin_service_pb2_grpc import AdminServiceStub
+from ductor.workflow.v1.schedule_service_pb2_grpc import ScheduleServiceStub
 from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
 from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
@@ -57,6 +59,9 @@ BACKENDS: Final = (
         target="trigger",
         service=trigger.DESCRIPTOR.services_by_name["WorkflowTriggerService"],
         stub=WorkflowTriggerServiceStub,
+    ),
+    Backend(
+        target="trigger", service=schedule.DESCRIPTOR.services_by_name["ScheduleService"], stub=ScheduleServiceStub
     ),
     Backend(
         target="run_control",

@@ -1,6 +1,6 @@
 """A start as it was asked for, checked: the field rules of one TriggerWorkflowRequest or one item of a batch.
 
-Everything that can be judged without the definition is judged here, before a transaction begins. What is asked for and not built yet is refused, not ignored.
+Everything that can be judged without the definition is judged here, before a transaction begins.
 """
 
 import hashlib
@@ -16,13 +16,14 @@ from ductord.db.ids import new_id
 from ductord.model.errors import Refusal
 from ductord.model.jsonvalue import JSON
 from ductord.rpc.bounds import Limits, bounded
-from ductord.rpc.errors import field_invalid, not_supported, refused
+from ductord.rpc.errors import field_invalid, refused
 from ductord.rpc.hygiene import fault_of
 from ductord.rpc.payloads import Payload, payload_of
 
 MAX_LABELS: Final = 8
 MAX_LABEL_KEY_BYTES: Final = 64
 MAX_LABEL_ID_BYTES: Final = 128
+MAX_RELEASE_BYTES: Final = 128
 _LABEL_KEY: Final = re.compile(r"[a-z][a-z0-9_.-]*")
 _RESERVED: Final = ("ductor.correlation.", "ductor.correlation_labels")
 """Where Ductor itself keeps labels in the visibility attributes (T5): nobody spoofs them by a label of such a name."""
@@ -35,7 +36,8 @@ _TIERS: Final = {
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A start that may be tried. `run_id` is the id it will have if it is new. `key` None: no idempotency. `tier` empty: the definition's.
+    """A start that may be tried. `run_id` is the id it will have if it is new. `key` None: no idempotency. `tier` empty: the definition's. `release`: what the
+    caller says of itself (T4).
 
     `request_hash` is over input, subject and labels (T1) and only filled beside a key.
     """
@@ -48,6 +50,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     input: Payload
     tier: str
+    release: str = ""
 
 
 _NO_INPUT: Final = Payload(value={}, text="{}")
@@ -57,8 +60,7 @@ def read(item: api.TriggerWorkflowRequest | api.BatchTriggerItem, limits: Limits
     """The checked start; without an input its input is `{}`. Raises the `Refusal` or `PayloadInvalid` of the first rule that is broken."""
     if isinstance(item, api.BatchTriggerItem) and (fault := fault_of(item)) is not None:
         raise fault
-    if item.external_deployment_id:
-        raise not_supported("external_deployment_id", "release pinning is not part of this build")
+    bounded("external_deployment_id", item.external_deployment_id, MAX_RELEASE_BYTES)
     for field in ("idempotency_key", "subject_type", "subject_id"):
         bounded(field, getattr(item, field), limits.key_bytes)
     labels = _labels(item)
@@ -72,6 +74,7 @@ def read(item: api.TriggerWorkflowRequest | api.BatchTriggerItem, limits: Limits
         labels=labels,
         input=given,
         tier=_TIERS[item.tier],
+        release=item.external_deployment_id,
     )
 
 

@@ -107,7 +107,7 @@ async def _bear_new(
     for ask in asked:
         if ask.key is not None and ask.key in fresh:
             continue
-        fault = resolved.version.input_fault(ask.input.value)
+        fault = resolved.release_fault(ask.release) or resolved.version.input_fault(ask.input.value)
         if fault is not None:
             outcomes[ask.run_id] = fault
         else:

@@ -3,14 +3,19 @@
 
 -- name: resolve
 -- What the given id stands for (D1), read afresh for every call, so that a publish or an archiving counts at once: a version by its own id, or the newest
--- version of a definition (numbers have no gaps and version rows stay). A definition that was never published has no version.
-select v.definition_id::text, v.version_id::text, v.version, v.status, eec_now() as now
-from eec_workflow_version v where v.tenant_id = $1 and v.version_id = $2
-union all
-select d.definition_id::text, v.version_id::text, v.version, v.status, eec_now() as now
-from eec_workflow_definition d
-left join eec_workflow_version v on v.tenant_id = d.tenant_id and v.definition_id = d.definition_id and v.version = d.latest_version
-where d.tenant_id = $1 and d.definition_id = $2;
+-- version of a definition (numbers have no gaps and version rows stay). A definition that was never published has no version. Beside it the releases that may
+-- start runs (T4), null where any caller may: in the same snapshot, so that a policy counts for every call that begins after it was set.
+select found.*, eec_now() as now,
+       (select p.live_release_ids from eec_workflow_release_policy p where p.tenant_id = $1 and p.mode = 'required') as live_release_ids
+from (
+    select v.definition_id::text, v.version_id::text, v.version, v.status
+    from eec_workflow_version v where v.tenant_id = $1 and v.version_id = $2
+    union all
+    select d.definition_id::text, v.version_id::text, v.version, v.status
+    from eec_workflow_definition d
+    left join eec_workflow_version v on v.tenant_id = d.tenant_id and v.definition_id = d.definition_id and v.version = d.latest_version
+    where d.tenant_id = $1 and d.definition_id = $2
+) found;
 
 -- name: find_keys
 -- Which of the keys were used with this id before (T1), and what became of the runs.

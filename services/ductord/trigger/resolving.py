@@ -15,12 +15,21 @@ _q: Final = Queries("ductord.trigger")
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """The version that a given id stands for at this moment."""
+    """The version that a given id stands for at this moment. `live_release_ids`: the releases whose callers may start it; None: any caller may."""
 
     definition_id: str
     number: int
     version: Version
     now: datetime
+    live_release_ids: frozenset[str] | None = None
+
+    def release_fault(self, release: str) -> Refusal | None:
+        """RELEASE_MISMATCH if the tenant demands a live release and the caller's is none (T4)."""
+        if self.live_release_ids is None or release in self.live_release_ids:
+            return None
+        said = "is not live" if release else "is missing"
+        message = f"external_deployment_id {said}: the tenant's release policy admits live releases alone"
+        return refused("RELEASE_MISMATCH", message, external_deployment_id=release)
 
 
 async def resolve(versions: Versions, db: asyncpg.Connection, tenant_id: str, given_id: str) -> Resolved:
@@ -42,7 +51,14 @@ async def resolve(versions: Versions, db: asyncpg.Connection, tenant_id: str, gi
     if not version.manual_start:
         message = "the definition declares triggers and none of them is manual"
         raise refused("MANUAL_TRIGGER_NOT_ALLOWED", message, definition_id=definition_id, version=number)
-    return Resolved(definition_id=definition_id, number=number, version=version, now=row["now"])
+    live = row["live_release_ids"]
+    return Resolved(
+        definition_id=definition_id,
+        number=number,
+        version=version,
+        now=row["now"],
+        live_release_ids=None if live is None else frozenset(live),
+    )
 
 
 def not_found() -> Refusal:

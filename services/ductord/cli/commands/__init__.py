@@ -69,7 +69,7 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[SERVICE]…",
-            help="definition, trigger, run_control, signals, reads, coordinator, dispatch, gateway, worker; none means all.",
+            help="definition, trigger, run_control, signals, reads, admin, coordinator, dispatch, gateway, worker; none means all.",
         ),
     ] = None,
     workflows_dir: Annotated[
