@@ -26,7 +26,17 @@ LIVENESS_S = 60
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
 SERVICES = [
     f"ductor-{name}"
-    for name in ("listen", "definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch")
+    for name in (
+        "listen",
+        "definition",
+        "trigger",
+        "run_control",
+        "signals",
+        "reads",
+        "admin",
+        "coordinator",
+        "dispatch",
+    )
 ]
 
 
