@@ -4,10 +4,22 @@ Names and correlation keys are compared by the database; what is judged here is 
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 
+from ductord.engine import moments
 from ductord.engine.expressions import Bindings, ExpressionError, holds, one_decision
 from ductord.model.inbox import External
+from ductord.model.jsonvalue import JSON
+
+
+def event_seen(event: External) -> dict[str, JSON]:
+    """EVENT, as expressions read it."""
+    return {
+        "name": event.event_name,
+        "id": event.event_id,
+        "correlation_key": event.correlation_key,
+        "payload": event.payload,
+        "time": moments.written(event.time),
+    }
 
 
 def passes(source: str, event: External) -> bool:
@@ -37,17 +49,4 @@ def among(source: str, events: Iterable[External]) -> list[External]:
 def _passes(source: str, event: External) -> bool:
     if not source:
         return True
-    bindings = Bindings(
-        event={
-            "name": event.event_name,
-            "id": event.event_id,
-            "correlation_key": event.correlation_key,
-            "payload": event.payload,
-            "time": _text(event.time),
-        }
-    )
-    return holds(source, bindings)
-
-
-def _text(time: datetime) -> str:
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return holds(source, Bindings(event=event_seen(event)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ductord.engine import moments, starting
 from ductord.engine.expressions import Bindings
 from ductord.engine.tick import Tick
 from ductord.model.enums import NodeStatus
@@ -34,7 +35,7 @@ def bindings(
         own = tick.outputs.get(tick.manifest.steps[ending.index].ref) if ending.output is not None else None
     return Bindings(
         trigger=_trigger(tick) if "TRIGGER" in names else msgspec.UNSET,
-        variables={**tick.manifest.variables, **start.variables} if "VARS" in names else msgspec.UNSET,
+        variables=starting.resolved(tick.manifest.variables, start.variables) if "VARS" in names else msgspec.UNSET,
         steps={ref: _step(tick, ref, ending) for ref in reads.steps},
         run=_run(tick) if "RUN" in names else msgspec.UNSET,
         context=start.context,
@@ -58,10 +59,22 @@ def _step(tick: Tick, ref: str, ending: Ending | None) -> dict[str, Any]:
 
 def _trigger(tick: Tick) -> dict[str, Any]:
     start = tick.inbox.start
+    origin = start.origin
+    event = origin.event
+    payload = {} if start.payload is None else start.payload
     return {
-        "payload": {} if start.payload is None else start.payload,
-        "event": None,
+        "payload": payload,
+        "event": None
+        if event is None
+        else {
+            "name": event.name,
+            "id": event.id,
+            "correlation_key": event.correlation_key,
+            "payload": start.payload if event.payload_is_input else event.payload,
+            "time": moments.written(event.time),
+        },
         "subject": {"type": start.subject_type, "id": start.subject_id},
+        **starting.told(origin),
     }
 
 

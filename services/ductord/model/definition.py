@@ -28,6 +28,7 @@ from ductord.model.authored.words import (
     ACTION_PATTERN,
     FAMILY_SLUG_PATTERN,
     MAX_ATTEMPTS,
+    MAX_DURATION_MS,
     VARIABLE_PATTERN,
     Cel,
     Code,
@@ -38,8 +39,12 @@ from ductord.model.authored.words import (
     TimeoutMs,
 )
 from ductord.model.enums import EdgeType, FailPolicy, Join, OnError, Tier
+from ductord.model.starting import MIN_CATCHUP_MS, OVERLAP_POLICIES
 
 DOCUMENT_TYPE: Final = "workflow_definition"
+MAX_TRIGGERS: Final = 100
+MAX_PATTERNS: Final = 100
+"""Of one trigger."""
 
 
 class StepDefinition(Part):
@@ -109,24 +114,71 @@ class CheckpointDefinition(Part):
 
 
 class ScheduleDefinition(Part):
-    """When a schedule trigger fires (rulings T2)."""
+    """When a schedule fires (ruling T2). What `compile` judges with a code of its own has its bounds here for editors alone."""
 
-    cron_expression: Annotated[str, Field(min_length=1, max_length=256)]
-    timezone: Annotated[str, Field(max_length=64)] | None = None
-    catchup_window_ms: DelayMs | None = None
-    overlap_policy: Annotated[str, Field(max_length=64)] | None = None
+    cron_expression: Annotated[
+        str,
+        Field(
+            max_length=256,
+            description="Five fields: minute hour day-of-month month day-of-week. Day-of-month and day-of-week combine by OR if neither is a star.",
+        ),
+    ]
+    timezone: (
+        Annotated[str, Field(max_length=64, description="IANA time zone of the expression; UTC by default.")] | None
+    ) = None
+    catchup_window_ms: (
+        Annotated[
+            int,
+            Field(
+                description="How late a time may be fired after an outage; older ones are missed. 600,000 by default.",
+                json_schema_extra={"minimum": MIN_CATCHUP_MS, "maximum": MAX_DURATION_MS},
+            ),
+        ]
+        | None
+    ) = None
+    overlap_policy: (
+        Annotated[
+            str,
+            Field(
+                description="What happens at a time at which an earlier run is active; `skip` by default.",
+                json_schema_extra={"enum": list(OVERLAP_POLICIES)},
+            ),
+        ]
+        | None
+    ) = None
 
 
 class TriggerDefinition(Part):
-    """How runs start."""
+    """How runs start (rulings T2, T3)."""
 
     id: Name
     type: Literal["manual", "event", "schedule"]
-    patterns: list[Annotated[str, Field(min_length=1, max_length=256)]] | None = None
-    filter: Cel | None = None
-    input: Any | None = None
+    patterns: (
+        Annotated[
+            list[Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": 256})]],
+            Field(
+                min_length=1,
+                max_length=MAX_PATTERNS,
+                description="Names of events; `a.b.*` stands for all that begin with `a.b.`, where wildcards are switched on.",
+            ),
+        ]
+        | None
+    ) = None
+    filter: (
+        Annotated[Cel, Field(description="CEL over EVENT and VARS; an event for which it is not true starts nothing.")]
+        | None
+    ) = None
+    input: (
+        Annotated[
+            Any,
+            Field(
+                description="Input of the run; strings may hold ${{ CEL }} over VARS and EVENT, or TRIGGER of a schedule."
+            ),
+        ]
+        | None
+    ) = None
     schedule: ScheduleDefinition | None = None
-    tier: Annotated[Tier, Field(strict=False)] | None = None
+    tier: Annotated[Tier, Field(strict=False, description="Instead of the definition's.")] | None = None
 
 
 class Definition(Part):
@@ -146,7 +198,7 @@ class Definition(Part):
     output: Annotated[Any, Field(description="Output of the run; strings may hold ${{ CEL }}.")] = None
     steps: Annotated[list[StepDefinition], Field(min_length=1)]
     edges: list[EdgeDefinition] | None = None
-    triggers: list[TriggerDefinition] | None = None
+    triggers: Annotated[list[TriggerDefinition], Field(max_length=MAX_TRIGGERS)] | None = None
     checkpoints: list[CheckpointDefinition] | None = None
     response_checkpoint: Name | None = None
     fail_policy: Annotated[FailPolicy, Field(strict=False)] | None = None

@@ -1,6 +1,6 @@
 """Compile: from a definition's tree to its manifest, or to everything that is wrong with it (rulings L1, L2; spec: Compiled plan).
 
-    limits → features → shape → graph → rules → actions → fields → waits → fans → compensations → texts → manifest
+    limits → features → shape → triggers → graph → rules → actions → fields → waits → fans → compensations → texts → manifest
 
 Limits are judged alone, since a definition beyond them is not worth more; every later pass adds to one list, so that an author sees all
 faults at once. A pure function of the tree and the action catalog: publish, `validate` offline and the boot loader judge alike.
@@ -15,12 +15,12 @@ from ductord.engine.compile.arguments import judge_action
 from ductord.engine.compile.assemble import assemble
 from ductord.engine.compile.compensations import MAX_COMPENSATING_ACTIONS, judge_compensations
 from ductord.engine.compile.fans import judge_fans
-from ductord.engine.compile.features import judge_triggers
 from ductord.engine.compile.fields import judge_fields
 from ductord.engine.compile.findings import Findings
 from ductord.engine.compile.network import resolve
 from ductord.engine.compile.rules import judge_rules
 from ductord.engine.compile.shape import MAX_EDGES, MAX_STEPS, checked_tree, shape
+from ductord.engine.compile.triggers import judge_triggers
 from ductord.engine.compile.waits import judge_waits
 from ductord.engine.positions import Positions
 from ductord.model.actions import BUILT_IN, ActionCatalog
@@ -69,7 +69,7 @@ def compile_definition(
     definition = shaped.definition
     if definition is None:
         return CompileResult(manifest=None, violations=findings.violations())
-    judge_triggers(definition, shaped.numbers["triggers"], findings)
+    judge_triggers(tree, definition, shaped, findings)
     network = resolve(definition, shaped, findings)
     judge_rules(definition, shaped, network, findings)
     for number, step in zip(shaped.numbers["steps"], definition.steps, strict=True):

@@ -6,7 +6,7 @@ definition gives the same manifest.
 
 from typing import TypeVar
 
-from ductord.engine.compile import compensations, fanspecs, waitspecs
+from ductord.engine.compile import compensations, fanspecs, triggers, waitspecs
 from ductord.engine.compile.findings import Findings, path_of
 from ductord.engine.compile.network import Link, Network
 from ductord.engine.compile.shape import Shaped
@@ -35,13 +35,14 @@ def assemble(definition: Definition, shaped: Shaped, network: Network, findings:
     output = None
     if definition.output is not None:
         output = texts.template(definition.output, ("output",), lambda: frozenset(network.index))
+    starting = triggers.compiled(definition, shaped, texts)
     _judge_variables(definition, texts, findings)
     _judge_input_schema(definition, findings)
     if findings.failed:
         return None
     return Manifest(
         format_version=FORMAT_VERSION,
-        engine_level=_engine_level(definition, steps),
+        engine_level=5 if starting or texts.reads_origin else _engine_level(definition, steps),
         family_slug=definition.family_slug,
         title=definition.title or "",
         steps=steps,
@@ -57,6 +58,7 @@ def assemble(definition: Definition, shaped: Shaped, network: Network, findings:
         auto_continue=bool(definition.auto_continue),
         manual_start=not definition.triggers or any(trigger.type == "manual" for trigger in definition.triggers),
         input_schema=definition.input_schema,
+        triggers=starting,
     )
 
 

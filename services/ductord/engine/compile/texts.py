@@ -22,7 +22,7 @@ _EMPTY: Final[frozenset[str]] = frozenset()
 
 
 class Texts:
-    """Judges the texts of one definition. `steps`: all its refs; `variables`: the names it declares."""
+    """Judges the texts of one definition. `steps`: all its refs; `variables`: the names it declares. `reads_origin`: one of them asks what started the run."""
 
     def __init__(self, findings: Findings, steps: frozenset[str], variables: Iterable[str]) -> None:
         self._findings = findings
@@ -30,6 +30,7 @@ class Texts:
         self._variables = frozenset(variables)
         self.variables_read: set[str] = set()
         self.reads_all_variables = False
+        self.reads_origin = False
 
     def condition(
         self, source: str | None, path: Path, reachable: Reachable, site: Site = Site.GRAPH
@@ -137,6 +138,7 @@ class Texts:
             self._report(fault, path, text, offset)
         if checked.expression is not None:
             self.variables_read |= checked.variables
+            self.reads_origin |= checked.reads_origin
             self.reads_all_variables |= "VARS" in checked.expression.names and not checked.variables
         return checked.expression
 

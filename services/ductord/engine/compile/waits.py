@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from ductord.engine import moments, templates
 from ductord.engine.compile.findings import Findings
 from ductord.engine.compile.network import Network
+from ductord.engine.compile.timing import judge_cron, judge_zone
 from ductord.engine.positions import Path
 from ductord.engine.steps import SUPPORTED
-from ductord.engine.suggest import suggestion
 from ductord.model.authored.waits import Digest, EventSet, Wait
 from ductord.model.enums import CompletionPolicy, DigestMode, StepType
 from ductord.model.jsonvalue import MAX_KEY_BYTES
@@ -77,14 +77,10 @@ def _judge_wait(wait: Wait, path: Path, findings: Findings) -> None:
 def _judge_cron(cron: str | None, zone: str | None, path: Path, findings: Findings) -> None:
     if zone is not None and cron is None:
         findings.add("FIELD_NOT_APPLICABLE", "`timezone` is about `cron`", (*path, "timezone"), on_key=True)
-    elif zone is not None and zone not in moments.zones():
-        message = f"`{zone}` is no IANA time zone{suggestion(zone, moments.zones())}"
-        findings.add("UNKNOWN_TIME_ZONE", message, (*path, "timezone"))
+    else:
+        judge_zone(zone, (*path, "timezone"), findings)
     if cron is not None:
-        try:
-            moments.cron(cron)
-        except moments.MomentInvalid as invalid:
-            findings.add("CRON_INVALID", f"`{cron[:64]}` {invalid}", (*path, "cron"))
+        judge_cron(cron, (*path, "cron"), findings)
 
 
 def _judge_event_name(name: str, path: Path, findings: Findings) -> None:

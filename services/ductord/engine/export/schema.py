@@ -4,25 +4,35 @@ from typing import Any, Final
 
 from ductord.engine.compile.features import LATER
 from ductord.engine.compile.fields import MUST_SAY
+from ductord.engine.compile.triggers import FIELDS_OF
+from ductord.engine.compile.triggers import MUST_SAY as OF_TRIGGER
 from ductord.engine.compile.waits import WAITS_FOR
 from ductord.engine.steps import SUPPORTED
 from ductord.model.actions import BUILT_IN
 from ductord.model.definition import TYPE_OBJECTS, Document
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_MODELS: Final = {"": "Definition", "steps": "StepDefinition", "triggers": "TriggerDefinition"}
+_MODELS: Final = {"steps": "StepDefinition"}
 
 
 def json_schema() -> dict[str, Any]:
     """The schema of a whole document. It accepts no field that compile would refuse by name; what only compile can judge it leaves open."""
     schema = Document.model_json_schema(by_alias=True)
     parts = schema["$defs"]
+    others = parts["TriggerDefinition"]["properties"].keys() - {"id", "type"}
     for part, names in LATER.items():
         for name in names:
             parts[_MODELS[part]]["properties"].pop(name)
-    for name in ("patterns", "schedule"):
-        parts["TriggerDefinition"]["properties"].pop(name)
-    parts["TriggerDefinition"]["properties"]["type"]["enum"] = ["manual"]
+    parts["TriggerDefinition"]["allOf"] = [
+        {
+            "if": {"properties": {"type": {"const": kind}}},
+            "then": {
+                "required": [OF_TRIGGER[kind]] if kind in OF_TRIGGER else [],
+                "properties": dict.fromkeys(sorted(others - set(names)), False),
+            },
+        }
+        for kind, names in FIELDS_OF.items()
+    ]
     step = parts["StepDefinition"]["properties"]
     step["type"] |= {"enum": [kind.value for kind in SUPPORTED]}
     step["action"] |= {"examples": sorted(BUILT_IN)}

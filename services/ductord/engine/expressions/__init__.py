@@ -8,7 +8,7 @@ from ductord.engine.expressions.check import Checked, Fault, Scope, check
 from ductord.engine.expressions.elements import PerElement
 from ductord.engine.expressions.environment import Site
 from ductord.engine.expressions.errors import BUDGET_EXCEEDED, EXPRESSION_ERROR, ExpressionError
-from ductord.engine.expressions.evaluate import Programs, described, holds, programs_for
+from ductord.engine.expressions.evaluate import Programs, described, filled, holds, programs_for
 from ductord.engine.expressions.meter import one_decision
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Site",
     "check",
     "described",
+    "filled",
     "holds",
     "one_decision",
     "programs_for",

@@ -16,8 +16,9 @@ from ductord.model.jsonvalue import JSON
 class Bindings(msgspec.Struct, frozen=True, kw_only=True):
     """The values behind the root names. A field left unset has no value here; reading it raises `LookupError`.
 
-    `trigger`: `{payload, event, subject: {type, id}}`. `steps`: per ref `{output, status, error, attempt}`; refs that the expression does
-    not read may be missing. `run`: `{id, version, started_at, labels}`, `started_at` an RFC 3339 text. All are checked JSON.
+    `trigger`: `{payload, event, subject: {type, id}, type, id, scheduled_time}`.
+    `steps`: per ref `{output, status, error, attempt}`; refs that the expression does not read may be missing.
+    `run`: `{id, version, started_at, labels}`, `started_at` an RFC 3339 text. All are checked JSON.
     """
 
     trigger: Mapping[str, JSON] | msgspec.UnsetType = msgspec.UNSET

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from cel_expr_python import cel
 
 from ductord.engine.expressions import wire
-from ductord.engine.expressions.environment import MEMBERS, OF_ELEMENT, STEP_MEMBERS, Site
+from ductord.engine.expressions.environment import MEMBERS, OF_ELEMENT, ORIGIN_MEMBERS, STEP_MEMBERS, Site
 from ductord.engine.expressions.program import compile_source
 from ductord.engine.expressions.reads import Facts, Read
 from ductord.engine.suggest import suggestion
@@ -36,7 +36,7 @@ _ELSEWHERE: Final = {
     "INDEX": "; it has one in the `args` and the `input` of children and, per element, in a dataflow",
     "ACC": "; it has one in the `expr` of a `reduce`",
     "OUTPUT": "; it has one in `result_expr`, in a compensation and in the `output` of a subworkflow",
-    "EVENT": "; it has one in the filters of events",
+    "EVENT": "; it has one in the filters of events and in the `input` of an event trigger",
 }
 """The way out for a name that stands where it means nothing."""
 
@@ -62,11 +62,12 @@ class Fault(NamedTuple):
 
 class Checked(NamedTuple):
     """`expression` is None exactly when a fault is no warning. `variables`: the names it reads of `VARS`; none beside a read of `VARS` means that
-    it may read any."""
+    it may read any. `reads_origin`: it reads a member of `TRIGGER` that older levels of behaviour do not have."""
 
     expression: Expression | None
     faults: tuple[Fault, ...]
     variables: frozenset[str] = frozenset()
+    reads_origin: bool = False
 
 
 def check(source: str, scope: Scope, *, boolean: bool = False, collections: tuple[str, ...] = ()) -> Checked:
@@ -95,7 +96,7 @@ def check(source: str, scope: Scope, *, boolean: bool = False, collections: tupl
         return Checked(None, tuple(faults))
     names = tuple(sorted({read.root for read in found.reads}))
     expression = Expression(source=source, names=names, steps=_steps_read(found.reads, scope))
-    return Checked(expression, tuple(faults), _variables_read(found.reads))
+    return Checked(expression, tuple(faults), _variables_read(found.reads), _reads_origin(found.reads))
 
 
 def _refused(*faults: Fault) -> Checked:
@@ -185,10 +186,10 @@ def _member_faults(read: Read, offsets: Mapping[int, int], scope: Scope) -> Iter
     elif read.root == "VARS":
         if key not in scope.variables:
             hint = suggestion(str(key), scope.variables)
-            message = f"variable `{key}` is not declared and must come from an environment override{hint}"
+            message = f"variable `{key}` is not declared: no environment can give it a value{hint}"
             yield Fault("UNDECLARED_VARIABLE", message, offset, warning=True)
     else:
-        members = MEMBERS[read.root]
+        members = scope.site.members(read.root)
         if members is not None and key not in members:
             message = f"{read.root} has no `{key}`{suggestion(str(key), members)}"
             yield Fault("UNKNOWN_NAME", message, offset)
@@ -197,6 +198,10 @@ def _member_faults(read: Read, offsets: Mapping[int, int], scope: Scope) -> Iter
 def _variables_read(reads: Iterable[Read]) -> frozenset[str]:
     mentions = [read.keys for read in reads if read.root == "VARS"]
     return frozenset(str(keys[0]) for keys in mentions) if all(mentions) else frozenset()
+
+
+def _reads_origin(reads: Iterable[Read]) -> bool:
+    return any(read.root == "TRIGGER" and read.keys and read.keys[0] in ORIGIN_MEMBERS for read in reads)
 
 
 def _steps_read(reads: Iterable[Read], scope: Scope) -> tuple[str, ...]:

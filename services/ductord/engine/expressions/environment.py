@@ -13,8 +13,11 @@ from cel_expr_python import cel
 
 from ductord.engine.expressions import element, meter
 
+ORIGIN_MEMBERS: Final = frozenset({"type", "id", "scheduled_time"})
+"""What `TRIGGER` holds of the trigger that started the run, from the fifth level of behaviour on."""
+
 MEMBERS: Final[dict[str, frozenset[str] | None]] = {
-    "TRIGGER": frozenset({"payload", "event", "subject"}),
+    "TRIGGER": frozenset({"payload", "event", "subject"}) | ORIGIN_MEMBERS,
     "VARS": None,
     "STEPS": None,
     "RUN": frozenset({"id", "version", "started_at", "labels"}),
@@ -51,9 +54,15 @@ class Site(Enum):
     REDUCE = _EVERYWHERE | {"ITEM", "INDEX", "ACC"}
     """Per element of a `reduce`: also what the elements before it came to (F6)."""
     EVENT = frozenset({"EVENT", "VARS"})
-    """Event filters of triggers, evaluated before a run exists."""
+    """Filter and input of event triggers, evaluated before a run exists."""
+    SCHEDULE = frozenset({"TRIGGER", "VARS"})
+    """The input of schedule triggers, evaluated before a run exists: of TRIGGER there are the members of `ORIGIN_MEMBERS`."""
     EVENT_WAIT = frozenset({"EVENT"})
     """Event filters of a step, evaluated where an event is published and no run is at hand."""
+
+    def members(self, root: str) -> frozenset[str] | None:
+        """What a root name holds here, where that is closed."""
+        return ORIGIN_MEMBERS if self is Site.SCHEDULE and root == "TRIGGER" else MEMBERS[root]
 
 
 @lru_cache(maxsize=1)

@@ -143,12 +143,30 @@ class Programs:
         return program
 
 
+class _Shared(Programs):
+    """For one rendering: its expressions are those that the process keeps for all manifests."""
+
+    def __init__(self) -> None:
+        self._programs = {}
+        self._of_elements = {}
+        self._strings = {}
+        self._plans = {}
+
+    def _program(self, source: str) -> "_Program":
+        return _compiled(source)
+
+
 def holds(source: str, bindings: Bindings) -> bool:
     """The truth of a condition of a manifest that is not at hand: the filter of an open wait. Raises `ExpressionError`, as `Programs.condition` does."""
     value = _compiled(source).run(bindings, ())
     if value is True or value is False:
         return value
     raise ExpressionError(source, f"a condition must be a bool, this is {described(value)}")
+
+
+def filled(template: Template, bindings: Bindings) -> JSON:
+    """A template of a manifest that is not at hand, as `Programs.render` fills it: the input of a trigger. Raises `ExpressionError`."""
+    return _Shared().render(template, bindings)
 
 
 @lru_cache(maxsize=1_024)
