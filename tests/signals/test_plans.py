@@ -22,7 +22,7 @@ async def test_an_event_among_ten_thousand_waiters(database: Database, desk: Des
         async with connection.transaction():
             await connection.execute("select set_config('ductor.tenant_id', $1, true)", TENANT)
             await connection.execute(
-                f"prepare look (text, text, text, text) as {Queries('ductord.signals')['look_event']}"
+                f"prepare look (text, text, text, text, text[], text) as {Queries('ductord.signals')['look_event']}"
             )
             assert _rows(await _plan(connection, "nobody")) == 0
         await _crowd(desk.owner)
@@ -54,7 +54,9 @@ async def _crowd(owner: asyncpg.Connection) -> None:
 
 
 async def _plan(connection: asyncpg.Connection, key: str) -> dict[str, Any]:
-    text = await connection.fetchval(f"explain (analyze, format json) execute look ('{TENANT}', 'paid', '{key}', 'e')")
+    text = await connection.fetchval(
+        f"explain (analyze, format json) execute look ('{TENANT}', 'paid', '{key}', 'e', '{{paid}}', '')"
+    )
     plan: dict[str, Any] = json.loads(text)[0]["Plan"]
     return plan
 

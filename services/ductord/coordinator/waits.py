@@ -26,13 +26,14 @@ _KEPT = 1_000
 
 
 class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription of a wait that opens."""
+    """One subscription of a wait that opens. `own_event_id`: of the event of that name that started the run."""
 
     tenant_id: str
     run_id: str
     step_ref: str
     attempt: int
     event_set: bool
+    own_event_id: str | None
     wanted: Subscription
 
 
@@ -107,6 +108,7 @@ async def _open(connection: asyncpg.Connection, patterns: list[_Pattern], now: d
         [bool(p.wanted.filter) for p in patterns],
         now,
         _KEPT,
+        [p.own_event_id for p in patterns],
     )
     fitting: dict[int, list[External]] = {}
     for row in rows:
@@ -131,6 +133,7 @@ def _patterns(of: Effects) -> Iterable[_Pattern]:
     opens: list[tuple[Decided, OpenWait]] = of.get(OpenWait, [])
     for d, e in opens:
         tenant_id, run_id = d.key
+        cause = d.loaded.known.start.origin.event
         for wanted in e.subscriptions:
             yield _Pattern(
                 tenant_id=tenant_id,
@@ -138,6 +141,7 @@ def _patterns(of: Effects) -> Iterable[_Pattern]:
                 step_ref=e.step_ref,
                 attempt=e.attempt,
                 event_set=_is_set(d, e.step_ref),
+                own_event_id=cause.id if cause is not None and cause.name == wanted.event_name else None,
                 wanted=wanted,
             )
 

@@ -54,13 +54,15 @@ from unnest($1::text[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[
      as x(tenant_id, run_id, step_ref, attempt, requirement, event_name, correlation_key, any_key, filter, event_set);
 
 -- name: kept_events
--- Events that are kept for waits to come, by the place of the pattern that they fit, oldest first; with the payload where a filter reads it.
+-- Events that are kept for waits to come, by the place of the pattern that they fit, oldest first; with the payload where a filter reads it. The event that started
+-- the run is not for its own waits (E4).
 select x.place::int, e.event_name, e.event_id, e.correlation_key, e.publish_time, case when x.filtered then e.payload::text end as payload
-from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::bool[]) with ordinality as x(tenant_id, event_name, correlation_key, any_key, filtered, place)
+from unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::bool[], $8::text[]) with ordinality
+     as x(tenant_id, event_name, correlation_key, any_key, filtered, own_event_id, place)
 cross join lateral (
     select * from eec_workflow_event k
     where k.tenant_id = x.tenant_id and k.event_name = x.event_name and (x.any_key or k.correlation_key = x.correlation_key)
-      and k.keep_until is not null and k.keep_until > $6::timestamptz
+      and k.keep_until is not null and k.keep_until > $6::timestamptz and k.event_id is distinct from x.own_event_id
     order by k.publish_time, k.event_id limit $7::int offset 0
 ) e
 order by x.place, e.publish_time, e.event_id;

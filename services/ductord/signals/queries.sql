@@ -1,6 +1,6 @@
 -- The signals service's statements: word for steps, external events and what they did. Every row is found with its tenant. A run is never written here: a
--- signal or a receipt and a wake-up are all there is, so it works while every coordinator is down.
--- Lock order: the id of an event, its keys, waits by id.
+-- signal, a receipt or a birth and a wake-up are all there is, so it works while every coordinator is down.
+-- Lock order: the id of an event, its keys, waits by id, the runs that it starts by id.
 
 -- name: load_manifest
 -- Of a version, whose manifest never changes: read once per process.
@@ -53,10 +53,12 @@ select pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to('ductor.event
 select pg_advisory_xact_lock_shared(eec_event_lock_key($1, $2, null)), pg_advisory_xact_lock_shared(eec_event_lock_key($1, $2, $3));
 
 -- name: look_event
--- Whether the event was published before, and the open waits that its name and key match, held open until this transaction ends: a row that was closed in the
--- meantime is not among them. A wait for any key has the empty one, so all are found by two look-ups in one index.
+-- Whether the event was published before; the open waits that its name and key match, held open until this transaction ends: a row that was closed in the
+-- meantime is not among them; and the live triggers that its name matches, each once, with what VARS hold in this environment. A wait for any key has the empty
+-- one, so all are found by two look-ups in one index; a trigger is found by one per pattern, of which there is one unless wildcards are allowed.
+--   $5 patterns  $6 environment
 with known as (
-    select e.publish_time, e.matched from eec_workflow_event e
+    select e.publish_time from eec_workflow_event e
     where e.tenant_id = $1 and e.event_name = $2 and e.event_id = $4 and e.dedupe_until > eec_now()
 ),
 open as (
@@ -66,15 +68,31 @@ open as (
       and w.close_time is null and not exists (select from known)
     order by w.run_id, w.step_ref collate "C", w.attempt, w.requirement collate "C"
     for share
+),
+live as (
+    select distinct on (t.definition_id, t.trigger_id) t.definition_id, t.trigger_id, t.family_slug, t.version_id, t.version,
+           coalesce(o.variables::text, '{}') as variables
+    from eec_workflow_event_trigger t
+    left join eec_workflow_env_override o on o.tenant_id = $1 and o.definition_id = t.definition_id and o.environment = $6
+    where t.tenant_id = $1 and t.pattern = any($5::text[]) and not exists (select from known)
+    order by t.definition_id, t.trigger_id
 )
-select eec_now() as now, k.publish_time, k.matched, o.run_id::text, o.step_ref, o.attempt, o.requirement, o.filter
+select eec_now() as now, k.publish_time, f.*
 from (values (1)) as one(row)
 left join known k on true
-left join open o on true;
+left join (
+    select o.run_id::text, o.step_ref, o.attempt, o.requirement, o.filter, null as definition_id, null as trigger_id, null as family_slug, null as version_id,
+           null::int as version, null as variables
+    from open o
+    union all
+    select null, null, null, null, null, l.definition_id::text, l.trigger_id, l.family_slug, l.version_id::text, l.version, l.variables
+    from live l
+) f on true;
 
 -- name: insert_event
--- The receipts of an event (a wait for one event that has one already takes no second, see eec_workflow_receipt_single), the event itself if it did something or is kept ($7: how long, only if it did nothing), and the wake-ups of the runs that wait.
---   $8 to $11 the waits
+-- The receipts of an event (a wait for one event that has one already takes no second, see eec_workflow_receipt_single), the event itself if it did
+-- something or is kept ($7: how long, only if it matched no wait), and the wake-ups of the runs that wait.
+--   $8 to $11 the waits  $12 whether it started a run
 with received as (
     insert into eec_workflow_receipt (tenant_id, run_id, step_ref, attempt, event_name, event_id, requirement, receive_time)
     select $1, w.run_id, w.step_ref, w.attempt, $2, $4, w.requirement, $6
@@ -85,8 +103,8 @@ with received as (
 counted as (select count(*)::int as matched from (select distinct run_id, step_ref, attempt from received) waits),
 published as (
     insert into eec_workflow_event (tenant_id, event_name, correlation_key, event_id, payload, publish_time, keep_until, dedupe_until, matched)
-    select $1, $2, $3, $4, $5::text::json, $6, case when c.matched = 0 then $6 + $7::interval end, $6 + interval '24 hours', c.matched
-    from counted c where c.matched > 0 or $7 > interval '0'
+    select $1, $2, $3, $4, $5::text::json, $6, case when c.matched = 0 and $7 > interval '0' then $6 + $7::interval end, $6 + interval '24 hours', c.matched
+    from counted c where c.matched > 0 or $7 > interval '0' or $12::bool
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select distinct $1, run_id from received)
 select c.matched, case when c.matched > 0 then eec_notify('ductor_wakeup') end from counted c;

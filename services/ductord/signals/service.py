@@ -18,6 +18,7 @@ from ductord.db.pool import PROBES, REPLAN_S, OnRetry, open_pool, tenant_transac
 from ductord.db.queries import Queries
 from ductord.db.runs import Versions
 from ductord.model.enums import SignalVerb
+from ductord.model.jsonvalue import storable_text
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.bounds import Limits
 from ductord.rpc.caller import caller
@@ -28,11 +29,16 @@ from ductord.rpc.metrics import Metrics
 from ductord.rpc.paging import page_of
 from ductord.rpc.runs import run_id_of, run_not_found, step_of
 from ductord.signals import asked
-from ductord.signals.asked import Word
+from ductord.signals.asked import Event, Word
 from ductord.signals.explaining import explain
 from ductord.signals.publishing import Publication, Published
 from ductord.signals.receipts import list_receipts
+from ductord.signals.starting import Rules
 from ductord.signals.telling import Who, tell
+from ductord.starting.versions import Versions as Startable
+
+_SHOWN: Final = 300
+"""Characters of a reason that an answer shows: one event may meet very many triggers."""
 
 _log = logging.getLogger("ductor.signals")
 _q: Final = Queries("ductord.signals")
@@ -50,6 +56,16 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
         self._signals = metrics.counter("ductor_signals", "Signals accepted, by verb.", ("verb", "result"))
         self._events = metrics.counter("ductor_external_events", "External events published.", ("result",))
         self._matched = metrics.counter("ductor_external_events_matched", "Waits that external events matched.")
+        self._started = metrics.counter("ductor_external_events_started", "Runs that external events started.")
+        self._refused = metrics.counter(
+            "ductor_event_triggers_refused", "Event triggers that matched and could not start a run.", ("code",)
+        )
+        self._startable = Startable()
+        self._rules = Rules(
+            environment=settings.environment,
+            wildcards=settings.events_wildcards_enabled,
+            payload_bytes=settings.payload_max_bytes,
+        )
 
     async def ApproveStep(self, request: api.ApproveStepRequest, context: Any) -> api.ApproveStepResponse:  # noqa: N802
         """Approve a step (E2)."""
@@ -68,15 +84,34 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
         return api.ResolveInteractionResponse(**await self._tell(asked.resolved(request, self._limits)))
 
     async def PublishEvent(self, request: api.PublishEventRequest, context: Any) -> api.PublishEventResponse:  # noqa: N802
-        """Publish an external event (E3)."""
+        """Publish an external event (E3, T3)."""
         event = asked.published(request, self._limits)
-        published = await Publication(self._pool, caller().tenant, event, self._on_retry).publish()
-        self._count(published, kept=bool(event.keep))
+        call = caller()
+        published = await Publication(
+            self._pool,
+            call.tenant,
+            event,
+            self._on_retry,
+            versions=self._startable,
+            rules=self._rules,
+            traceparent=call.traceparent,
+        ).publish()
+        self._account(event, published)
         return api.PublishEventResponse(
             matched=published.matched,
             duplicate=published.duplicate,
+            started_run_ids=published.started,
             event_id=event.event_id,
             metadata=response_metadata(published.now),
+            refused_triggers=[
+                api.RefusedTrigger(
+                    definition_id=trigger.definition_id,
+                    trigger_id=trigger.trigger_id,
+                    code=trigger.fault.code,
+                    message=storable_text(trigger.fault.message, max_chars=_SHOWN),
+                )
+                for trigger in published.refused
+            ],
         )
 
     async def ExplainWorkflowEventSetMatch(  # noqa: N802
@@ -125,15 +160,27 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
             "metadata": response_metadata(told.now),
         }
 
-    def _count(self, published: Published, *, kept: bool) -> None:
+    def _account(self, event: Event, published: Published) -> None:
+        """Count and log what an event did."""
         self._matched.inc(published.matched)
+        self._started.inc(len(published.started))
         if published.duplicate:
             result = "duplicate"
         elif published.matched:
             result = "matched"
+        elif event.keep:
+            result = "kept"
         else:
-            result = "kept" if kept else "unmatched"
+            result = "started" if published.started else "unmatched"
         self._events.labels(result).inc()
+        fields = {"event_name": event.event_name, "event_id": event.event_id}
+        if count := len(published.started):
+            what = "a run" if count == 1 else f"{count} runs, this one first"
+            _log.info("an event started %s", what, extra={**fields, "run_id": published.started[0]})
+        for trigger in published.refused:
+            self._refused.labels(trigger.fault.code).inc()
+            about = {"definition_id": trigger.definition_id, "trigger_id": trigger.trigger_id}
+            _log.warning("an event trigger started no run: %s", trigger.fault.code, extra={**fields, **about})
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
