@@ -137,19 +137,27 @@ class Versions:
         self, pool: asyncpg.Pool, tenant_id: str, version_ids: AbstractSet[str]
     ) -> dict[str, Version | Fault]:
         """The same for several at once; for one that cannot be read why (VERSION_UNREADABLE)."""
-        found: dict[str, Version | Fault] = {}
-        for version_id in version_ids:
-            if (known := self._known.get((tenant_id, version_id))) is not None:
-                found[version_id] = known[0]
+        if version_ids <= (known := self._remembered(tenant_id, version_ids)).keys():
+            return known
+        async with tenant_transaction(pool, tenant_id) as db:
+            return await self.versions(db, tenant_id, version_ids)
+
+    async def versions(
+        self, db: asyncpg.Connection, tenant_id: str, version_ids: AbstractSet[str]
+    ) -> dict[str, Version | Fault]:
+        """The same inside of a transaction."""
+        found = self._remembered(tenant_id, version_ids)
         if missing := sorted(version_ids - found.keys()):
-            async with tenant_transaction(pool, tenant_id) as db:
-                rows = await db.fetch(_q["load_manifests"], tenant_id, missing)
-            for row in rows:
+            for row in await db.fetch(_q["load_manifests"], tenant_id, missing):
                 try:
                     found[row["version_id"]] = self._meet(tenant_id, row["version_id"], row["manifest"])
                 except (RuntimeError, msgspec.ValidationError) as error:
                     found[row["version_id"]] = Fault(code="VERSION_UNREADABLE", message=storable_text(str(error)))
         return found
+
+    def _remembered(self, tenant_id: str, version_ids: AbstractSet[str]) -> dict[str, Version | Fault]:
+        known = {version_id: self._known.get((tenant_id, version_id)) for version_id in version_ids}
+        return {version_id: entry[0] for version_id, entry in known.items() if entry is not None}
 
     def _meet(self, tenant_id: str, version_id: str, manifest: str) -> Version:
         try:

@@ -44,6 +44,7 @@ create table eec_workflow_schedule (
     primary key (tenant_id, schedule_id)
 ) with (fillfactor = 70);
 create index eec_workflow_schedule_due on eec_workflow_schedule (next_time) where next_time is not null;
+create index eec_workflow_schedule_broken on eec_workflow_schedule (tenant_id, schedule_id) where live and next_time is null and pause_time is null;
 create index eec_workflow_schedule_listing on eec_workflow_schedule (tenant_id, family_slug, trigger_id, schedule_id);
 create index eec_workflow_schedule_definition on eec_workflow_schedule (tenant_id, definition_id);
 
@@ -63,9 +64,10 @@ create table eec_workflow_schedule_fire (
     error_message       text not null default '',
     create_time         timestamptz not null default eec_now(),
     end_time            timestamptz,                      -- its run, and all that continued it, was seen to have ended
+    tail_run_id         uuid,                             -- the last run known that continued it
     primary key (tenant_id, schedule_id, nominal_time, kind)
 );
-create index eec_workflow_schedule_fire_active on eec_workflow_schedule_fire (tenant_id, schedule_id)  -- few: what overlap is judged by
+create index eec_workflow_schedule_fire_active on eec_workflow_schedule_fire (tenant_id, schedule_id, nominal_time)  -- few: what overlap is judged by
     where outcome = 'started' and end_time is null;
 create unique index eec_workflow_schedule_fire_request on eec_workflow_schedule_fire (tenant_id, schedule_id, request_id) where request_id <> '';
 
