@@ -13,7 +13,9 @@ from math import ceil
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
+
+from ductord.engine import ticks
 
 LONGEST: Final = timedelta(days=3_653)
 """Ten years: a wait beyond it is a mistake, not a plan."""
@@ -84,7 +86,7 @@ def cron(text: str) -> None:
     if not _CRON.fullmatch(text):
         raise MomentInvalid("is no cron expression: it has five fields, minute hour day-of-month month day-of-week")
     try:
-        next(CronSim(text, _SOME_DAY))
+        next(ticks.after(ticks.read(text), time_zone("UTC"), _SOME_DAY))
     except CronSimError as error:
         field = str(error).removeprefix("Bad ")
         raise MomentInvalid(f"is no cron expression: its {field} cannot be") from None
@@ -96,12 +98,10 @@ def next_tick(text: str, zone: str, after: datetime) -> datetime:
     """The first moment of a judged cron expression after `after`, in UTC.
 
     A fixed time that a clock change leaves out comes at the first instant behind the gap; one that it repeats comes once; wildcards come in both
-    hours. Day-of-month and day-of-week, if neither is a star, combine by OR. Raises `MomentInvalid` when there is none.
+    hours. Day-of-month and day-of-week, if neither begins with a star, combine by OR. Raises `MomentInvalid` when there is none.
     """
-    for moment in CronSim(text, after.astimezone(time_zone(zone))):
-        tick = moment.astimezone(UTC)
-        if tick > after:
-            return tick
+    for tick in ticks.after(ticks.read(text), time_zone(zone), after):
+        return tick
     raise MomentInvalid("never comes")
 
 

@@ -120,7 +120,7 @@ class ScheduleDefinition(Part):
         str,
         Field(
             max_length=256,
-            description="Five fields: minute hour day-of-month month day-of-week. Day-of-month and day-of-week combine by OR if neither is a star.",
+            description="Five fields: minute hour day-of-month month day-of-week. Day-of-month and day-of-week combine by OR if neither begins with a star.",
         ),
     ]
     timezone: (

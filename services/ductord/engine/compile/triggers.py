@@ -38,7 +38,7 @@ FIELDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 MUST_SAY: Final[Mapping[str, str]] = {"event": "patterns", "schedule": "schedule"}
 """What it must say."""
 
-_CRON_RULE: Final = "; its fields are minute hour day-of-month month day-of-week, and the two kinds of days combine by OR if neither is a star"
+_CRON_RULE: Final = "; its fields are minute hour day-of-month month day-of-week, and the two kinds of days combine by OR if neither begins with a star"
 _OF_SOME: Final = tuple(dict.fromkeys(name for names in FIELDS_OF.values() for name in names))
 _NOWHERE: Final[frozenset[str]] = frozenset()
 
