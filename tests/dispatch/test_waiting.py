@@ -172,3 +172,52 @@ async def test_groups_have_their_turns(leases: Breaking, queue: Queue) -> None:
     await waiting.turn()
     assert [len(await each) for each in greedy] == [1, 1, 1]
     assert len(await modest) == 1
+
+
+async def test_a_poll_behind_a_claim_that_took_all_waits_for_a_hint(leases: Breaking, queue: Queue) -> None:
+    """A worker polls again as soon as it has its tasks: no second claim looks for what cannot be there, and a hint is heard at once."""
+    await queue.put(2)
+    waiting = Waiting(leases, interval_ms=60_000, quiet_s=10)
+    first = await _begun(waiting, _poll())
+    await waiting.turn()
+    assert len(await first) == 2
+    second = await _begun(waiting, _poll(poll_id="q"))
+    rest = await waiting.turn()
+    assert leases.claims == 1
+    assert rest is not None
+    assert 0 < rest <= 10
+    await queue.put(1)
+    waiting.hint()
+    await waiting.turn()
+    assert len(await second) == 1
+    assert leases.claims == 2
+    impatient = await _begun(waiting, _poll(poll_id="r"), wait_s=0)
+    await waiting.turn()
+    assert await impatient == []
+    assert leases.claims == 3
+
+
+async def test_without_a_hint_the_look_comes_a_moment_later(leases: Breaking, queue: Queue) -> None:
+    """A lost hint costs no more than that moment (PG-02)."""
+    await queue.put(1)
+    waiting = Waiting(leases, interval_ms=60_000, quiet_s=0.001)
+    first = await _begun(waiting, _poll())
+    await waiting.turn()
+    assert len(await first) == 1
+    await queue.put(1)
+    second = await _begun(waiting, _poll(poll_id="q"))
+    while (rest := await waiting.turn()) is not None and not second.done():
+        assert rest <= 0.001
+        await asyncio.sleep(rest)
+    assert len(await second) == 1
+
+
+async def test_a_claim_that_left_something_behind_is_followed_by_another(leases: Breaking, queue: Queue) -> None:
+    """Tasks beyond what was asked for, or beyond a tenant's share of the candidates, are looked for at once."""
+    await queue.put(3)
+    claim = await leases.claim(_poll(limit=2))
+    assert not claim.emptied
+    waiting = Waiting(leases, interval_ms=60_000, quiet_s=10)
+    first = await _begun(waiting, _poll(limit=2, poll_id="q"))
+    await waiting.turn()
+    assert len(await first) == 1

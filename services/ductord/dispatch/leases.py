@@ -43,12 +43,13 @@ class LeasedTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What one claim brought, at database time `now`. `contended`: tasks were due, but others held them. `next_due_ms`: when something comes due, where that
-    is known."""
+    """What one claim brought, at database time `now`. `contended`: tasks were due, but others held them. `emptied`: it took every task that it saw due.
+    `next_due_ms`: when something comes due, where that is known."""
 
     tasks: list[LeasedTask]
     now: datetime
     contended: bool = False
+    emptied: bool = False
     next_due_ms: int | None = None
 
 
@@ -97,7 +98,10 @@ class Leases:
                 break
             bound = min(bound * 4, _WALK_LIMIT)
         contended = not tasks and seen["candidates"] > 0
-        return Claim(tasks=tasks, now=seen["now"], contended=contended, next_due_ms=seen["next_due_ms"])
+        emptied = seen["candidates"] == len(tasks) and not (cut or seen["cut"])
+        return Claim(
+            tasks=tasks, now=seen["now"], contended=contended, emptied=emptied, next_due_ms=seen["next_due_ms"]
+        )
 
     async def redeliver(self, poll: Poll) -> Claim | None:
         """The leases of a poll whose reply was lost, as far as they are still held, under new secrets. None: there are none."""

@@ -13,7 +13,8 @@
 -- The caller brings the secrets ($13, 16 random bytes for each): the server's own would be a third of the whole cost.
 -- Nothing that came due before $12 is looked at: those index entries are dead, and as long as some old snapshot is open nobody may remove them (PG-05).
 -- `front` says how far that mark may go: to the oldest candidate, since of every tenant the oldest tasks are among the candidates.
--- The first row says what the queue looked like, the others are the tasks. `next_due_ms`, when nothing is due: how long until something will be.
+-- The first row says what the queue looked like, the others are the tasks. `cut`: of some tenant there may be more than its share of the candidates. `next_due_ms`,
+-- when nothing is due: how long until something will be.
 with recursive
 tier as (
     select t.tier, t.weight, t.pass, t.cursor
@@ -65,7 +66,7 @@ share as (
 ),
 candidate as (
     select w.tier, w.weight, w.pass, w.wrapped, w.tenant_id, a.row_id, a.due_time,
-           row_number() over (partition by w.tier, w.tenant_id order by a.due_time) as turn
+           row_number() over (partition by w.tier, w.tenant_id order by a.due_time) as turn, s.tasks as share
     from walk w
     join share s on s.tier = w.tier
     left join horizon h on h.tier = w.tier
@@ -81,7 +82,7 @@ placed as (
     select c.*, row_number() over (partition by c.tier order by c.turn, c.wrapped, c.tenant_id) as place from candidate c
 ),
 ordered as materialized (
-    select p.row_id, p.tier, p.tenant_id, p.due_time, row_number() over (order by p.pass + p.place / p.weight, p.weight desc) as number from placed p
+    select p.row_id, p.tier, p.tenant_id, p.due_time, p.turn >= p.share as cut, row_number() over (order by p.pass + p.place / p.weight, p.weight desc) as number from placed p
 ),
 locked as materialized (
     select o.number, o.tier, o.tenant_id, l.row_id, l.input, l.previous_details
@@ -122,7 +123,7 @@ seen as (
     select array(select distinct o.tier from ordered o) as tiers,
            array(select (select t.tenant_id from taken t where t.tier = r.tier order by t.place desc limit 1) from tier r) as last_served,
            array(select h.tenant_id from tier r left join horizon h on h.tier = r.tier) as horizons,
-           (select count(*) from ordered)::int as candidates, eec_now() as now,
+           (select count(*) from ordered)::int as candidates, coalesce((select bool_or(o.cut) from ordered o), false) as cut, eec_now() as now,
            coalesce((select min(o.due_time) from ordered o), eec_now()) as front,
            case when not exists (select from ordered) then (
                select (extract(epoch from least(min(n.due_time), eec_now() + interval '1 hour') - eec_now()) * 1000)::int

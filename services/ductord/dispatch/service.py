@@ -19,7 +19,7 @@ from ductord.dispatch import queues, requests, token
 from ductord.dispatch.leases import LeasedTask, Leases
 from ductord.dispatch.measures import Measures
 from ductord.dispatch.outcomes import Outcomes, Settled, Verdict
-from ductord.dispatch.waiting import Taken, Waiting
+from ductord.dispatch.waiting import QUIET_S, Taken, Waiting
 from ductord.rpc.answers import response_metadata, timestamp_or_none
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
@@ -195,7 +195,7 @@ async def start(scope: Scope) -> None:
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
     leases = Leases(pool, lease_ms=settings.lease_ms, max_bytes=settings.reply_max_bytes, on_retry=scope.retried)
-    waiting = Waiting(leases, interval_ms=settings.poll_ms)
+    waiting = Waiting(leases, interval_ms=settings.poll_ms, quiet_s=QUIET_S if settings.notify else 0.0)
     measures = Measures(scope.metrics, lambda: len(waiting))
     waiting.wake = scope.loop("claims", waiting.turn, interval_ms=settings.poll_ms).wake
     scope.loop("gauges", functools.partial(_gauges, pool, measures), interval_ms=settings.sweep_ms)

@@ -19,6 +19,9 @@ from ductord.dispatch.leases import Claim, LeasedTask, Leases, Poll
 MANY: Final = 16
 """With more groups than this at once, one statement first asks which of them have work at all."""
 CONTENDED_S: Final = 0.005
+QUIET_S: Final = 0.02
+"""How long after a claim that took all there was a poll waits for a hint before it looks. A worker polls again in the same moment in which it begins what it
+got: that look was always in vain, and competed with the report for the processor."""
 LAST_LOOK_S: Final = 5.0
 """How much longer than it asked for a poll may take when its first look is late (the database is away)."""
 
@@ -55,19 +58,22 @@ class Taken(NamedTuple):
 
 
 class _Group:
-    __slots__ = ("look_at", "waiters")
+    __slots__ = ("look_at", "quiet_until", "waiters")
 
     def __init__(self) -> None:
         self.waiters: deque[_Waiter] = deque()
         self.look_at = 0.0
         """When the loop looks for this group next, by the event loop's clock."""
+        self.quiet_until = 0.0
+        """Until when there can be nothing that no hint would tell of."""
 
 
 class Waiting:
     """All polls that wait in this process, and the turn of the loop that serves them. `wake` ends the loop's rest."""
 
-    def __init__(self, leases: Leases, *, interval_ms: int) -> None:
+    def __init__(self, leases: Leases, *, interval_ms: int, quiet_s: float = QUIET_S) -> None:
         self._leases = leases
+        self._quiet_s = quiet_s
         self._interval_s = interval_ms / 1000
         self._groups: dict[Filter, _Group] = {}
         self._orphans: list[LeasedTask] = []
@@ -84,7 +90,7 @@ class Waiting:
         answer = waiter.answer
         group = self._groups.setdefault(poll.wanted, _Group())
         group.waiters.append(waiter)
-        group.look_at = 0.0
+        group.look_at = min(group.look_at, group.quiet_until) if wait_s > self._quiet_s else 0.0
         self.wake()
         try:
             await asyncio.wait([answer], timeout=wait_s)
@@ -105,7 +111,7 @@ class Waiting:
     def hint(self) -> None:
         """Somebody says that tasks were queued: look for every group."""
         for group in self._groups.values():
-            group.look_at = 0.0
+            group.look_at = group.quiet_until = 0.0
         self.wake()
 
     async def drain(self) -> None:
@@ -120,9 +126,9 @@ class Waiting:
     async def turn(self) -> float | None:
         """Serve the groups whose time has come; seconds until the next one's."""
         await self._return_orphans()
-        for wanted in [wanted for wanted, group in self._groups.items() if not group.waiters]:
-            del self._groups[wanted]
         now = _clock()
+        for wanted in [w for w, group in self._groups.items() if not group.waiters and group.quiet_until <= now]:
+            del self._groups[wanted]
         ready = [wanted for wanted, group in self._groups.items() if group.look_at <= now]
         for wanted in await self._worth_a_claim(ready):
             await self._serve(self._groups[wanted])
@@ -147,7 +153,8 @@ class Waiting:
             if waiter.answer.done():
                 continue
             # Before the claim looks: a hint that comes while it does must not be overwritten.
-            group.look_at = _clock() + self._interval_s
+            now = _clock()
+            group.look_at, group.quiet_until = now + self._interval_s, now + self._quiet_s
             claim = await self._claim(waiter)
             waiter.looked = claim.now
             if not claim.tasks:
@@ -155,7 +162,9 @@ class Waiting:
                 return
             if not waiter.settle(claim.tasks):
                 self._orphan(claim.tasks)
-        group.look_at = 0.0
+            if not claim.emptied:
+                group.quiet_until = 0.0
+        group.look_at = group.quiet_until
 
     async def _claim(self, waiter: _Waiter) -> Claim:
         waiter.claiming = True
@@ -198,6 +207,8 @@ class Waiting:
             self._orphans += orphans
             raise
         _log.info("gave back %d tasks whose poller went away before the reply", count)
+        for group in self._groups.values():
+            group.look_at = group.quiet_until = 0.0
 
 
 def _clock() -> float:
