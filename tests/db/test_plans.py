@@ -20,18 +20,27 @@ FILES = sorted((role, path.name) for role in _HOT for path in (Path(ductord.__fi
 _RUNS = {"run_id", "parent_run_id", "child_run_id"}
 _TIED = "eec_workflow_child"
 """Whichever of its indexes is preferred while it is empty, it is the wrong one for half of those that ask."""
+_TURNED_OVER = (
+    "insert into eec_workflow_wakeup (tenant_id, run_id) select 't', gen_random_uuid() from generate_series(1, 5000)",
+    "delete from eec_workflow_wakeup",
+    "insert into eec_workflow_wakeup (tenant_id, run_id) values ('t', gen_random_uuid())",
+    "vacuum eec_workflow_wakeup",
+)
 _EQUAL = re.compile(r"\((?:\w+\.)?(\w+) = ")
 
 
-@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed while empty"])
+@pytest.mark.parametrize("state", ["never analyzed", "analyzed while empty", "turned over"])
 @pytest.mark.parametrize(("role", "filename"), FILES)
-async def test_a_run_is_looked_up_by_its_key(database: Database, role: str, filename: str, analyzed: bool) -> None:
+async def test_a_run_is_looked_up_by_its_key(database: Database, role: str, filename: str, state: str) -> None:
     """PG-05: where a statement names a run, no index is used that has other columns between the tenant and the run: such an index is as cheap as any as long as
-    the table is empty, and is walked from end to end once it is not."""
-    if analyzed:
-        owner = await asyncpg.connect(database.owner)
+    the table is empty, and is walked from end to end once it is not. The wake-ups seem empty whenever they are vacuumed between two ticks."""
+    owner = await asyncpg.connect(database.owner)
+    if state == "turned over":
+        for statement in _TURNED_OVER:
+            await owner.execute(statement)
+    if state != "never analyzed":
         await owner.execute("analyze")
-        await owner.close()
+    await owner.close()
     connection = await asyncpg.connect(database.dsn(role), server_settings={"jit": "off", **_HOT[role]})
     try:
         await connection.execute("set plan_cache_mode = force_generic_plan")
@@ -39,8 +48,10 @@ async def test_a_run_is_looked_up_by_its_key(database: Database, role: str, file
         wrong = []
         for name, sql in Queries(f"ductord.{role}", filename).items():
             for node in _nodes(await _plan(connection, name, sql)):
-                if node.get("Relation Name", _TIED) != _TIED and _walks(node, columns):
-                    wrong.append(f"{name}: {node['Node Type']} {node['Relation Name']} {node.get('Index Name')}")
+                if _TIED not in (node.get("Relation Name"), node.get("Index Name", "")[: len(_TIED)]) and _walks(
+                    node, columns
+                ):
+                    wrong.append(f"{name}: {node['Node Type']} {node.get('Relation Name')} {node.get('Index Name')}")
         assert not wrong, "\n".join(wrong)
     finally:
         await connection.close()

@@ -76,7 +76,7 @@ left join lateral (
 with lost as (
     select distinct a.tenant_id, a.run_id from eec_workflow_step_attempt a
     where a.status = 'open' and a.report_time is not null and a.report_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = a.run_id and (w.tenant_id = a.tenant_id) is true)
     limit $2
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
@@ -88,7 +88,7 @@ select count(*)::int from lost;
 with lost as (
     select t.tenant_id, t.run_id, t.kind, t.step_ref, t.item_index from eec_workflow_timer t
     where t.woken_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.run_id = t.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = t.run_id and (w.tenant_id = t.tenant_id) is true offset 0)
       and not exists (select from eec_workflow_run r where r.tenant_id = t.tenant_id and r.run_id = t.run_id and r.held and t.kind not in ('run_timeout', 'node_grace')
                         and (r.status = 'paused' or r.node_states -> t.step_ref -> 'paused' is not null) offset 0)
     order by t.woken_time limit $2 for update skip locked
@@ -114,7 +114,7 @@ lost as (
         where b.tenant_id = t.tenant_id and b.create_time >= $1 and b.create_time < eec_now() - $2::bigint * interval '1 millisecond' offset 0
     ) s
     where not exists (select from eec_workflow_run r where r.tenant_id = s.tenant_id and r.run_id = s.run_id offset 0)
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = s.run_id and (w.tenant_id = s.tenant_id) is true offset 0)
     limit $3
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
@@ -130,7 +130,7 @@ lost as (
     select p.tenant_id, p.run_id from page p
     where p.create_time < eec_now() - $4::bigint * interval '1 millisecond'
       and not exists (select from eec_workflow_run r where r.tenant_id = p.tenant_id and r.run_id = p.run_id offset 0)
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = p.run_id and (w.tenant_id = p.tenant_id) is true offset 0)
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
 select (select count(*)::int from lost) as lost, (select count(*)::int from page) as seen,
@@ -148,7 +148,7 @@ with page as (
 idle as materialized (
     select p.tenant_id, p.run_id from page p
     where not p.held and p.update_time < eec_now() - $4::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = p.tenant_id and w.run_id = p.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = p.run_id and (w.tenant_id = p.tenant_id) is true offset 0)
       and not exists (select from eec_workflow_timer t where t.tenant_id = p.tenant_id and t.run_id = p.run_id and t.kind <> 'run_timeout' offset 0)
 ),
 restless as materialized (
@@ -174,7 +174,7 @@ with lost as (
     select distinct c.tenant_id, c.parent_run_id as run_id from eec_workflow_child c
     where c.end_time is not null and c.applied_time is null and c.sync and not c.detached
       and c.end_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = c.tenant_id and w.run_id = c.parent_run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = c.parent_run_id and (w.tenant_id = c.tenant_id) is true offset 0)
     limit $2
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
@@ -203,7 +203,7 @@ order by p.tenant_id, p.parent_run_id, p.step_ref, p.item_index, p.attempt;
 with stuck as (
     select r.tenant_id, r.run_id from eec_workflow_run r
     where r.compensation_status = 'running' and r.update_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = r.tenant_id and w.run_id = r.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = r.run_id and (w.tenant_id = r.tenant_id) is true offset 0)
       and not exists (select from eec_workflow_step_attempt a where a.tenant_id = r.tenant_id and a.run_id = r.run_id and a.status = 'open' offset 0)
     limit $2
 ),
@@ -216,7 +216,7 @@ select count(*)::int from stuck;
 with lost as (
     select distinct i.tenant_id, i.run_id from eec_workflow_intent i
     where i.status = 'pending' and i.create_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = i.tenant_id and w.run_id = i.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = i.run_id and (w.tenant_id = i.tenant_id) is true offset 0)
       and not exists (select from eec_workflow_run r where r.tenant_id = i.tenant_id and r.run_id = i.run_id and r.end_time is null
                         and (r.run_state -> 'stop' -> 'continuation' is not null
                              or (i.verb = 'redrive' and i.actor like 'run:%' and r.run_state -> 'stop' is not null)) offset 0)
@@ -231,7 +231,7 @@ with lost as (
     select distinct a.tenant_id, a.run_id from eec_workflow_step_attempt a
     where a.stale_outcome = 'succeeded' and a.late_judged_time is null and a.outcome is distinct from 'succeeded'
       and a.stale_time < eec_now() - $1::bigint * interval '1 millisecond' and (a.status <> 'open' or a.report_time is not null)
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = a.run_id and (w.tenant_id = a.tenant_id) is true offset 0)
     limit $2
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
@@ -247,7 +247,7 @@ with lost as (
     where s.status = 'kept' and s.create_time < eec_now() - $1::bigint * interval '1 millisecond'
       and (n.end_time is not null
            or (n.node ->> 'status' not in ('pending', 'running') and n.status <> 'paused' and n.node -> 'paused' is null))
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = s.tenant_id and w.run_id = s.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = s.run_id and (w.tenant_id = s.tenant_id) is true offset 0)
     limit $2
 ),
 woken as (insert into eec_workflow_wakeup (tenant_id, run_id) select tenant_id, run_id from lost)
@@ -258,7 +258,7 @@ select count(*)::int from lost;
 with lost as (
     select distinct n.tenant_id, n.run_id from eec_workflow_receipt n
     where n.applied_time is null and n.receive_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = n.tenant_id and w.run_id = n.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = n.run_id and (w.tenant_id = n.tenant_id) is true offset 0)
       and not exists (select from eec_workflow_run r where r.tenant_id = n.tenant_id and r.run_id = n.run_id and r.held
                         and (r.status = 'paused' or r.node_states -> n.step_ref -> 'paused' is not null) offset 0)
     limit $2
@@ -271,7 +271,7 @@ select count(*)::int from lost;
 with lost as (
     select distinct a.tenant_id, a.run_id from eec_workflow_digest_arrival a
     where a.told_time is null and a.leave_time is null and a.arrive_time < eec_now() - $1::bigint * interval '1 millisecond'
-      and not exists (select from eec_workflow_wakeup w where w.tenant_id = a.tenant_id and w.run_id = a.run_id offset 0)
+      and not exists (select from eec_workflow_wakeup w where w.run_id = a.run_id and (w.tenant_id = a.tenant_id) is true offset 0)
       and not exists (select from eec_workflow_run r where r.tenant_id = a.tenant_id and r.run_id = a.run_id and r.held
                         and (r.status = 'paused' or r.node_states -> a.step_ref -> 'paused' is not null) offset 0)
     limit $2
