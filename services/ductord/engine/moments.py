@@ -100,9 +100,17 @@ def next_tick(text: str, zone: str, after: datetime) -> datetime:
     A fixed time that a clock change leaves out comes at the first instant behind the gap; one that it repeats comes once; wildcards come in both
     hours. Day-of-month and day-of-week, if neither begins with a star, combine by OR. Raises `MomentInvalid` when there is none.
     """
-    for tick in ticks.after(ticks.read(text), time_zone(zone), after):
+    for tick in ticks.after(expression(text), time_zone(zone), after):
         return tick
     raise MomentInvalid("never comes")
+
+
+def expression(text: str) -> ticks.Cron:
+    """A judged cron expression, read. Raises `MomentInvalid` where it was none after all."""
+    try:
+        return ticks.read(text)
+    except CronSimError:
+        raise MomentInvalid("is no cron expression") from None
 
 
 @lru_cache(maxsize=1)

@@ -12,11 +12,12 @@ from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
 
 _HORIZON: Final = 50
 """Years: a time that does not come for so long never comes. The longest wait is for a leap day on one day of the week, forty years."""
 _DAY: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
 _SOME_DAY: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -27,6 +28,8 @@ class Cron:
     __slots__ = ("_days", "fixed", "hours", "minutes", "months")
 
     def __init__(self, text: str) -> None:
+        if len(text.split()) != 5:  # with six, the first would be seconds
+            raise CronSimError("Wrong number of fields")
         self._days = CronSim(text, _SOME_DAY)
         self.minutes = tuple(sorted(self._days.minutes))
         self.hours = tuple(sorted(self._days.hours))
@@ -130,17 +133,31 @@ def _days(cron: Cron, zone: ZoneInfo, day: date) -> Iterator[Steady | Changing]:
 def _offset(zone: ZoneInfo, day: date) -> timedelta | None:
     """The offset of a local day; None where the clocks change on it or at one of its midnights."""
     begin = datetime.combine(day, time(), zone)
-    end = datetime.combine(day + _DAY, time(), zone)
+    return _steady(begin, begin + _DAY)
+
+
+def _steady(begin: datetime, end: datetime) -> timedelta | None:
+    """The offset between two local times; None where the clocks change between them or at one of them."""
     offset = begin.utcoffset()
     steady = offset == begin.replace(fold=1).utcoffset() == end.utcoffset() == end.replace(fold=1).utcoffset()
     return offset if steady else None
 
 
-def _times(cron: Cron, zone: ZoneInfo, day: date) -> Iterator[datetime]:
+@lru_cache(maxsize=1_024)
+def _times(cron: Cron, zone: ZoneInfo, day: date) -> tuple[datetime, ...]:
+    """The times of a day on which the clocks change. Kept: on such a day every schedule asks for it at every turn."""
+    return tuple(_sought(cron, zone, day))
+
+
+def _sought(cron: Cron, zone: ZoneInfo, day: date) -> Iterator[datetime]:
     for hour in cron.hours:
+        begin = datetime.combine(day, time(hour), zone)
+        steady = _steady(begin, begin + _HOUR)
         for minute in cron.minutes:
-            local = datetime.combine(day, time(hour, minute), zone)
-            if cron.fixed:
+            local = begin.replace(minute=minute)
+            if steady is not None:
+                yield local.replace(tzinfo=UTC) - steady
+            elif cron.fixed:
                 while not _is_real(local):
                     local += _MINUTE
                 yield local.astimezone(UTC)

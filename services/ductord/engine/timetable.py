@@ -11,7 +11,6 @@ from itertools import islice, takewhile
 from typing import Final, Literal
 
 import msgspec
-from cronsim import CronSimError
 
 from ductord.engine import moments, ticks
 from ductord.model.starting import MAX_COUNTED, ScheduleSpec
@@ -61,7 +60,7 @@ def times(cron: str, zone: str, after: datetime, until: datetime, limit: int) ->
 
 def gap(cron: str, zone: str, after: datetime, until: datetime) -> Gap | None:
     """The times of a span as one; None without any."""
-    expression = _read(cron)
+    expression = moments.expression(cron)
     first = last = after
     count = 0
     for day in ticks.days(expression, moments.time_zone(zone), after):
@@ -103,17 +102,10 @@ def _told(cron: str, zone: str, tick: datetime) -> Tick:
     change: ClockChange = ""
     if local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset():
         change = "REPEAT_SECOND" if local.fold else "REPEAT_FIRST"
-    elif not _read(cron).shows(local):
+    elif not moments.expression(cron).shows(local):
         change = "GAP"
     return Tick(time=tick, local=local.isoformat(), change=change)
 
 
 def _ticks(cron: str, zone: str, after: datetime) -> Iterator[datetime]:
-    return ticks.after(_read(cron), moments.time_zone(zone), after.astimezone(UTC))
-
-
-def _read(cron: str) -> ticks.Cron:
-    try:
-        return ticks.read(cron)
-    except CronSimError:
-        raise moments.MomentInvalid("is no cron expression") from None
+    return ticks.after(moments.expression(cron), moments.time_zone(zone), after.astimezone(UTC))
