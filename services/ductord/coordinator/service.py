@@ -1,4 +1,4 @@
-"""The coordinator as a deployable: tick loops, ticks that one run has to itself, a watch over limits and timers, and the net under lost wake-ups.
+"""The coordinator as a deployable: tick loops, ticks that one run has to itself, a watch over limits and timers, schedules, and the net under lost wake-ups.
 
 N replicas may run; a try-lock per run at the claim and the versioned update keep one run with one tick. Every loop completes everything by polling
 alone: NOTIFY only shortens the rest.
@@ -11,6 +11,7 @@ from datetime import datetime
 import asyncpg
 
 from ductord.coordinator.cache import Cache
+from ductord.coordinator.schedules import Watch
 from ductord.coordinator.sweep import Net, Swept, rest, watch
 from ductord.coordinator.tick import FEW, Ticked, Way, tick, tick_alone
 from ductord.db.listen import Listener
@@ -19,6 +20,8 @@ from ductord.db.pool import REPLAN_S, open_pool
 from ductord.engine.limits import Limits
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.loops import Loop
+from ductord.starting.fires import Fires
+from ductord.starting.versions import Versions
 
 log = logging.getLogger("ductor.coordinator")
 
@@ -46,6 +49,8 @@ class Coordinator:
         self._limits = Limits(**settings.engine_limits)
         self._batch_size = settings.coordinator_batch_size
         self._net = Net(settings.sweep_ms)
+        fires = Fires(Versions(), environment=settings.environment, payload_max_bytes=settings.payload_max_bytes)
+        self._schedules = Watch(metrics, fires)
         self._since: datetime | None = None
         self._few = True
         self.tick_loop: Loop | None = None
@@ -145,11 +150,18 @@ class Coordinator:
         self._swept(swept)
         return None if swept.next_s is None else max(swept.next_s, _WATCH_LEAST_S)
 
+    async def schedules(self) -> float | None:
+        """Fire the schedules that are due; look again when the next one is, if that is soon."""
+        async with self._pool.acquire() as connection:
+            rest_s = await self._schedules.turn(connection)
+        return rest_s if not rest_s else max(rest_s, _WATCH_LEAST_S)
+
     async def net(self) -> float | None:
         """One round of the net, and a look at everything that is due, however long it has been."""
         async with self._pool.acquire() as connection:
             self._swept(await self._net.round(connection))
             self._swept(await watch(connection))
+            await self._schedules.net(connection)
         return None
 
     def _swept(self, swept: Swept) -> None:
@@ -193,9 +205,11 @@ async def start(scope: Scope) -> None:
     coordinator.beside_loop = scope.loop("beside", coordinator.beside, interval_ms=settings.poll_ms)
     coordinator.alone_loop = scope.loop("alone", coordinator.alone, interval_ms=settings.poll_ms)
     scope.loop("watch", coordinator.watch, interval_ms=min(_WATCH_MS, settings.sweep_ms))
+    schedules = scope.loop("schedules", coordinator.schedules, interval_ms=settings.poll_ms)
     scope.loop("net", coordinator.net, interval_ms=settings.sweep_ms)
     if settings.notify:
-        listener = Listener(settings.database("coordinator")[0], {"ductor_wakeup": coordinator.tick_loop.wake})
+        hints = {"ductor_wakeup": coordinator.tick_loop.wake, "ductor_schedule": schedules.wake}
+        listener = Listener(settings.database("coordinator")[0], hints)
         scope.at_stop(listener.stop)
         listener.start()
 

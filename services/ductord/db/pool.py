@@ -131,7 +131,7 @@ async def transaction(connection: asyncpg.Connection, *first: str, begin: str = 
         yield last
         await connection.execute("; ".join((*last, "commit")))
     except BaseException:
-        if connection.is_in_transaction() and not connection.is_closed():
+        if not connection.is_closed() and connection.is_in_transaction():
             await connection.execute("rollback")
         raise
 
