@@ -19,7 +19,7 @@ from ductord.db.outage import passes
 from ductord.db.pool import transaction
 from ductord.db.queries import Queries
 from ductord.engine.moments import MomentInvalid
-from ductord.engine.timetable import Due, due
+from ductord.engine.timetable import MAX_FIRES, Due, due
 from ductord.model.jsonvalue import storable_text
 from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
 from ductord.model.starting import ScheduleSpec
@@ -30,12 +30,8 @@ SQL: Final = Queries("ductord.coordinator", "schedules.sql")
 
 SCHEDULES: Final = 100
 """Schedules that one turn locks."""
-TIMES: Final = 100
-"""Times of one schedule that one turn fires."""
 _STARTS: Final = 1_000
 """Times that one turn fires, of however many schedules."""
-_COUNTED: Final = 20_000
-"""Missed times that one turn counts before it leaves other schedules to the next: a week of downtime must not hold up what is on time."""
 _INPUTS_S: Final = 0.5
 """Processor time for the inputs of one turn's runs."""
 _LATE_COMMIT: Final = timedelta(seconds=10)
@@ -146,7 +142,7 @@ async def _deal(
     turned.fired = [(plan.schedule, one) for plan, one in new]
     turned.late_s = [(plan.now - one.nominal_time).total_seconds() for plan, one in new]
     turned.missed = [(p.schedule, counts[p.schedule.schedule_id]) for p in gaps if counts[p.schedule.schedule_id]]
-    turned.left = len(plans) < len(claimed) or any(s[0] <= p.now for (p, _), s in zip(done, stands, strict=True))
+    turned.left = any(s[0] <= p.now for (p, _), s in zip(done, stands, strict=True))
 
 
 async def _fire(
@@ -169,7 +165,6 @@ def _planned(claimed: Sequence[asyncpg.Record]) -> list[_Plan]:
     """What is due of each. The times are shared out, so that no schedule waits for what another one has missed."""
     plans: list[_Plan] = []
     share = max(_STARTS // max(len(claimed), 1), 1)
-    counted = 0
     for row in claimed:
         spec = ScheduleSpec(
             cron_expression=row["cron_expression"],
@@ -177,11 +172,8 @@ def _planned(claimed: Sequence[asyncpg.Record]) -> list[_Plan]:
             catchup_window_ms=row["catchup_window_ms"],
             overlap_policy=row["overlap_policy"],
         )
-        plan = due(spec, row["next_time"], row["now"], min(share, TIMES))
+        plan = due(spec, row["next_time"], row["now"], min(share, MAX_FIRES))
         plans.append(_Plan(schedule=Scheduled.of(row), now=row["now"], due=plan))
-        counted += 0 if plan.missed is None else plan.missed.count
-        if counted > _COUNTED:
-            break
     return plans
 
 
