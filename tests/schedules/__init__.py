@@ -1,0 +1,1 @@
+"""Stories of schedules, played on the pure timetable and on Postgres."""
