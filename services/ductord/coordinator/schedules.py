@@ -37,6 +37,7 @@ _INPUTS_S: Final = 0.5
 _LATE_COMMIT: Final = timedelta(seconds=10)
 """How much older than a look a time may be that the look before could not see yet; what takes longer is found by the net."""
 _PAGE: Final = 1_000
+_UNFORESEEN: Final = "INTERNAL"
 _FIRST: Final = ("", "00000000-0000-0000-0000-000000000000", datetime(1, 1, 2, tzinfo=UTC))
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)
 
@@ -117,7 +118,7 @@ def _why(error: Exception) -> tuple[str, str]:
         return "TIMETABLE_INVALID", f"a part of its timetable {error}"
     if isinstance(error, Unfireable):
         return error.fault.code, error.fault.message
-    return "INTERNAL", storable_text(f"{type(error).__name__}: {error}", max_chars=1_000)
+    return _UNFORESEEN, storable_text(f"{type(error).__name__}: {error}", max_chars=1_000)
 
 
 async def _deal(
@@ -242,7 +243,7 @@ class Watch:
             self._counted.labels(fired.outcome, "timetable").inc()
             if fired.outcome == "failed":
                 at = {"nominal_time": fired.nominal_time.isoformat(), "code": fired.code}
-                _log.warning("a schedule could start no run: %s", fired.message, extra=_ids(schedule) | at)
+                _log.warning("a time of a schedule could start no run", extra=_ids(schedule) | at)
             elif fired.outcome == "skipped":
                 at = {"nominal_time": fired.nominal_time.isoformat()}
                 _log.info("a time of a schedule is skipped, a run of it is active", extra=_ids(schedule) | at)
@@ -250,7 +251,9 @@ class Watch:
             self._counted.labels("missed", "timetable").inc(count)
             _log.warning("%d times of a schedule were past its catch-up window", count, extra=_ids(schedule))
         for schedule, error in turned.broken:
-            _log.error("a schedule is broken and fires no more", extra=_ids(schedule), exc_info=error)
+            code, _ = _why(error)
+            cause = error if code == _UNFORESEEN else None
+            _log.error("a schedule is broken and fires no more", extra=_ids(schedule) | {"code": code}, exc_info=cause)
 
 
 def _ids(schedule: Scheduled) -> dict[str, str]:
