@@ -1,5 +1,6 @@
 """The definition service as a tenant's caller sees it, and definitions to call it with."""
 
+import json
 from typing import Any
 
 import grpc
@@ -140,6 +141,29 @@ class Definitions:
             "ValidateWorkflowDefinition", api.ValidateWorkflowDefinitionRequest(**fields)
         )
         return answer.data
+
+    async def set_override(
+        self, any_id: str, environment: str, variables: Any = None, **fields: Any
+    ) -> api.WorkflowEnvOverride:
+        """UpsertWorkflowEnvOverride; its data, with payloads as JSON text unless `payload_format` says otherwise."""
+        if variables is not None:
+            fields["variables_json"] = json.dumps(variables)
+        request = api.UpsertWorkflowEnvOverrideRequest(
+            workflow_id=any_id, environment=environment, **{"payload_format": 2, **fields}
+        )
+        answer: api.UpsertWorkflowEnvOverrideResponse = await self.call("UpsertWorkflowEnvOverride", request)
+        return answer.data
+
+    async def overrides(self, any_id: str, **fields: Any) -> api.ListWorkflowEnvOverridesResponse:
+        """ListWorkflowEnvOverrides."""
+        request = api.ListWorkflowEnvOverridesRequest(workflow_id=any_id, **{"payload_format": 2, **fields})
+        answer: api.ListWorkflowEnvOverridesResponse = await self.call("ListWorkflowEnvOverrides", request)
+        return answer
+
+    async def delete_override(self, any_id: str, environment: str, **fields: Any) -> None:
+        """DeleteWorkflowEnvOverride."""
+        request = api.DeleteWorkflowEnvOverrideRequest(workflow_id=any_id, environment=environment, **fields)
+        await self.call("DeleteWorkflowEnvOverride", request)
 
     async def export(self, name: str, **fields: Any) -> pb.WorkflowDefinitionExport:
         """ExportWorkflowDefinition; its data."""

@@ -62,7 +62,15 @@ class Rows:
 
     async def everything(self) -> list[Any]:
         """All that the service may write."""
-        tables = ("eec_workflow_definition", "eec_workflow_draft", "eec_workflow_version", "eec_workflow_audit")
+        tables = (
+            "eec_workflow_definition",
+            "eec_workflow_draft",
+            "eec_workflow_version",
+            "eec_workflow_audit",
+            "eec_workflow_schedule",
+            "eec_workflow_event_trigger",
+            "eec_workflow_env_override",
+        )
         return [row for table in tables for row in await self.of(table)]
 
 

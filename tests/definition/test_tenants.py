@@ -25,7 +25,12 @@ def request_of(method: str) -> Any:
 
 def request_for(method: str, any_id: str) -> Any:
     """A good request of any RPC that takes an id."""
-    request = request_of(method)(id=any_id)
+    request = request_of(method)()
+    setattr(request, "workflow_id" if "workflow_id" in request.DESCRIPTOR.fields_by_name else "id", any_id)
+    if "environment" in request.DESCRIPTOR.fields_by_name:
+        request.environment = "prod"
+    if "variables_json" in request.DESCRIPTOR.fields_by_name:
+        request.variables_json = '{"limit": 7}'
     if "expected_draft_revision" in request.DESCRIPTOR.fields_by_name:
         request.expected_draft_revision = 2
     if "family_slug" in request.DESCRIPTOR.fields_by_name:
@@ -43,6 +48,7 @@ async def test_a_foreign_id_is_a_random_one(definitions: Definitions, rows: Rows
     """Definition ids, version ids and, where it is a name, the slug; nothing of the owner's changes."""
     draft = (await definitions.create()).data
     version = (await definitions.publish(draft.id)).published
+    await definitions.set_override(draft.id, "prod", {"limit": 5})
     stranger = definitions.of(f"{definitions.tenant}-x")
     before = await rows.everything()
     random = as_told(await refused(stranger.call(method, request_for(method, RANDOM))))

@@ -10,6 +10,7 @@
 | `client`      | the generated stubs, tenant, time limits, names → ids                                                  |
 | `checking`    | `workflow validate`, `schema`, `graph`: offline                                                        |
 | `authoring`   | `workflow load`, `publish`, `archive`                                                                  |
+| `overriding`  | `env set`, `list`, `delete`                                                                            |
 | `browsing`    | `workflow list`, `show`, `export`, `diff`                                                              |
 | `texts`       | definition files as texts; their faults as `file:line:column: message`                                 |
 | `triggering`  | `trigger`                                                                                              |

@@ -23,6 +23,8 @@ WAYS_OUT = {
     "DEFINITION_NOT_FOUND": "`ductor workflow list` shows what this tenant has",
     "DEFINITION_NOT_PUBLISHED": "publish it first: `ductor workflow publish`",
     "DRAFT_REVISION_MISMATCH": "read the draft again (`ductor workflow show`), then repeat",
+    "ENV_OVERRIDE_NOT_FOUND": "`ductor env list` shows those that there are",
+    "WILDCARDS_DISABLED": "`ductor.events.wildcards.enabled`: set DUCTOR_EVENTS_WILDCARDS_ENABLED=true on the services",
     "RUN_NOT_FOUND": "`ductor run list` shows what this tenant has",
     "IDEMPOTENCY_MISMATCH": "the key belongs to another input: use a new key, or repeat the first call exactly",
     "RUN_COMPENSATED": "--force does it all the same",

@@ -9,6 +9,7 @@
 | `live`         | what starts runs by itself: the schedules and event triggers of the newest version                               |
 | `lookup`       | what an id names (D1)                                                                                            |
 | `listing`      | the pages of ListWorkflowDefinitions                                                                             |
+| `overrides`    | what VARS hold in an environment (L8)                                                                            |
 | `judging`      | what is wrong with a definition, and what of it stops a draft or a publish                                       |
 | `convert`      | proto ↔ the one JSON tree (L1), whatever the door                                                                |
 | `render`       | rows and verdicts → the messages of an answer                                                                    |

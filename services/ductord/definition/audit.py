@@ -1,4 +1,4 @@
-"""Who and why (ruling C8): one row per publish, archive and deletion, in the transaction that does it.
+"""Who and why (ruling C8): one row per publish, archive, deletion and override, in the transaction that does it.
 
 What it was done to is the family; the version is detail.
 """
@@ -15,8 +15,9 @@ MAX_REASON = 1_000
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does something, why, and in which call."""
+    """Who does something, why, and in which call. It is written down once, whatever has to be repeated."""
 
+    audit_id: str
     actor: str
     reason: str
     request_id: str
@@ -26,7 +27,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     ) -> None:
         """Write it down."""
         entry = store.AuditEntry(
-            audit_id=new_id(),
+            audit_id=self.audit_id,
             actor=self.actor,
             action=action,
             target=f"definition:{definition_id}",
@@ -41,4 +42,4 @@ def act_of(caller: Caller, reason: str) -> Act:
     """The act of a call. Raises FIELD_INVALID for a reason that is too long."""
     if len(reason) > MAX_REASON:
         raise field_invalid("reason", f"has {len(reason):,} characters, the limit is {MAX_REASON:,}")
-    return Act(actor=caller.actor, reason=reason, request_id=caller.request_id)
+    return Act(audit_id=new_id(), actor=caller.actor, reason=reason, request_id=caller.request_id)

@@ -31,6 +31,7 @@ _FATAL_TO_DRAFTS: Final = frozenset(
         "DUPLICATE_TRIGGER_ID",
         "INVALID_LENGTH",
         "INVALID_NAME",
+        "INVALID_OVERLAP_POLICY",
         "MAX_EDGE_COUNT_EXCEEDED",
         "MAX_STEP_COUNT_EXCEEDED",
         "OUT_OF_RANGE",

@@ -18,10 +18,10 @@ from ductord.rpc.errors import field_required, refused
 _SLUG: Final = re.compile(FAMILY_SLUG_PATTERN)
 
 
-async def family(db: asyncpg.Connection, tenant_id: str, any_id: str) -> Family:
-    """The family that a definition id or a version id names. Raises FIELD_REQUIRED, DEFINITION_NOT_FOUND."""
+async def family(db: asyncpg.Connection, tenant_id: str, any_id: str, *, field: str = "id") -> Family:
+    """The family that a definition id or a version id names, which the request has in `field`. Raises FIELD_REQUIRED, DEFINITION_NOT_FOUND."""
     if not any_id:
-        raise field_required("id")
+        raise field_required(field)
     known = canonical(any_id)
     found = await store.find(db, tenant_id, known) if known else None
     if found is None:

@@ -92,9 +92,9 @@ where tenant_id = $1 and version_id = $2 and status = 'published'
 returning version_id::text;
 
 -- name: insert_audit
--- In the transaction that does it, so that what is written down has happened.
+-- In the transaction that does it, so that what is written down has happened; once, also where it is done again because its COMMIT was lost.
 insert into eec_workflow_audit (tenant_id, audit_id, actor, action, target, reason, request_id, outcome, detail)
-values ($1, $2, $3, $4, $5, $6, $7, 'applied', $8::jsonb);
+values ($1, $2, $3, $4, $5, $6, $7, 'applied', $8::jsonb) on conflict do nothing;
 
 -- name: list_entries
 -- Drafts and versions, each an entry, newest first; both halves are cut to one page before they meet, and only the page's documents are opened for its counts.

@@ -14,7 +14,7 @@ from ductor.workflow.v1 import workflow_definition_service_pb2 as api
 from ductor.workflow.v1 import workflow_definition_service_pb2_grpc as rpc
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import open_pool
-from ductord.definition import boot, convert, drafts, edits, listing, lookup, render, store, versions
+from ductord.definition import boot, convert, drafts, edits, listing, lookup, overrides, render, store, versions
 from ductord.definition.audit import act_of
 from ductord.definition.judging import Judge, Verdict
 from ductord.definition.store import Draft, Version
@@ -24,7 +24,7 @@ from ductord.model.jsonvalue import JSON
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import field_required, not_supported
+from ductord.rpc.errors import field_required
 from ductord.rpc.host import Scope, Service
 
 
@@ -34,6 +34,7 @@ class Servicer(rpc.WorkflowDefinitionServiceServicer):
     def __init__(self, pool: asyncpg.Pool, judge: Judge, settings: Settings) -> None:
         self._pool = pool
         self._judge = judge
+        self._payload_bytes = settings.payload_max_bytes
         self._reply_bytes = settings.reply_max_bytes
 
     async def CreateWorkflowDefinition(  # noqa: N802  # the contract's name
@@ -172,20 +173,31 @@ class Servicer(rpc.WorkflowDefinitionServiceServicer):
     async def UpsertWorkflowEnvOverride(  # noqa: N802
         self, request: api.UpsertWorkflowEnvOverrideRequest, context: Any
     ) -> api.UpsertWorkflowEnvOverrideResponse:
-        """Not built yet."""
-        raise not_supported("environment", "overrides are not part of this build")
+        """What VARS hold in an environment, all of it (L8)."""
+        call = caller()
+        act = act_of(call, request.reason)
+        override, now = await overrides.upsert(self._pool, call.tenant, request, act, max_bytes=self._payload_bytes)
+        return api.UpsertWorkflowEnvOverrideResponse(
+            data=overrides.message(override, request.payload_format, self._reply_bytes),
+            metadata=response_metadata(now),
+        )
 
     async def ListWorkflowEnvOverrides(  # noqa: N802
         self, request: api.ListWorkflowEnvOverridesRequest, context: Any
     ) -> api.ListWorkflowEnvOverridesResponse:
-        """Not built yet."""
-        raise not_supported("environment", "overrides are not part of this build")
+        """A page of a definition's overrides."""
+        page = await overrides.list_page(self._pool, caller().tenant, request, self._reply_bytes)
+        return api.ListWorkflowEnvOverridesResponse(
+            data=page.entries, next_page_token=page.next_page_token, metadata=response_metadata(page.now)
+        )
 
     async def DeleteWorkflowEnvOverride(  # noqa: N802
         self, request: api.DeleteWorkflowEnvOverrideRequest, context: Any
     ) -> api.DeleteWorkflowEnvOverrideResponse:
-        """Not built yet."""
-        raise not_supported("environment", "overrides are not part of this build")
+        """The environment has the definition's defaults again."""
+        call = caller()
+        now = await overrides.delete(self._pool, call.tenant, request, act_of(call, request.reason))
+        return api.DeleteWorkflowEnvOverrideResponse(metadata=response_metadata(now))
 
     async def ExportWorkflowDefinition(  # noqa: N802
         self, request: api.ExportWorkflowDefinitionRequest, context: Any

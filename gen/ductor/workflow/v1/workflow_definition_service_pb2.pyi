@@ -1423,6 +1423,7 @@ class UpsertWorkflowEnvOverrideRequest(_message.Message):
     VARIABLES_FIELD_NUMBER: _builtins.int
     VARIABLES_JSON_FIELD_NUMBER: _builtins.int
     PAYLOAD_FORMAT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     workflow_id: _builtins.str
     """The definition, by its id or that of a version; overrides are for all versions."""
     environment: _builtins.str
@@ -1431,6 +1432,8 @@ class UpsertWorkflowEnvOverrideRequest(_message.Message):
     """The exact twin of variables as JSON text; at most one of the two is given."""
     payload_format: _common_pb2.PayloadFormat.ValueType
     """How the answer carries payloads."""
+    reason: _builtins.str
+    """Why, for the audit trail; at most 1,000 characters."""
     @_builtins.property
     def variables(self) -> _struct_pb2.Struct:
         """The values by name; each name is declared by the draft or by the newest version."""
@@ -1443,10 +1446,11 @@ class UpsertWorkflowEnvOverrideRequest(_message.Message):
         variables: _struct_pb2.Struct | None = ...,
         variables_json: _builtins.str | None = ...,
         payload_format: _common_pb2.PayloadFormat.ValueType = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "variables", b"variables", "variables_json", b"variables_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "environment", b"environment", "payload_format", b"payload_format", "variables", b"variables", "variables_json", b"variables_json", "workflow_id", b"workflow_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json", "environment", b"environment", "payload_format", b"payload_format", "reason", b"reason", "variables", b"variables", "variables_json", b"variables_json", "workflow_id", b"workflow_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__variables_json: _TypeAlias = _typing.Literal["variables_json"]  # noqa: Y015
     _WhichOneofArgType__variables_json: _TypeAlias = _typing.Literal["_variables_json", b"_variables_json"]  # noqa: Y015
@@ -1560,19 +1564,23 @@ class DeleteWorkflowEnvOverrideRequest(_message.Message):
 
     WORKFLOW_ID_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     workflow_id: _builtins.str
     """The definition, by its id or that of a version."""
     environment: _builtins.str
     """The name of the environment."""
+    reason: _builtins.str
+    """Why, for the audit trail; at most 1,000 characters."""
     def __init__(
         self,
         *,
         workflow_id: _builtins.str = ...,
         environment: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "workflow_id", b"workflow_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "reason", b"reason", "workflow_id", b"workflow_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

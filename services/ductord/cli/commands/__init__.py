@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import audit, compensation, event, run, step, workflow
+from ductord.cli.commands import audit, compensation, env, event, run, step, workflow
 from ductord.cli.commands.options import Json, Target, Tenant
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     help="Durable DAG workflows over one Postgres. `ductor dev` starts everything on this machine.",
 )
 app.add_typer(workflow.app, name="workflow")
+app.add_typer(env.app, name="env")
 app.add_typer(run.app, name="run")
 app.add_typer(step.app, name="step")
 app.add_typer(event.app, name="event")
