@@ -81,7 +81,8 @@ async def test_a_broken_file_is_reported_and_the_others_load(definitions: Defini
         "d-unknown.yaml",
         f"type: workflow_definition\ndefinition:\n  family_slug: unknown\n  stepps: []\n  steps: [{STEP}]\n",
     )
-    write(tmp_path, "e-later.yaml", order("later", schedule={"cron_expression": "* * * * *"}))
+    write(tmp_path, "e-never.yaml", order("never", schedule={"cron_expression": "0 0 30 2 *"}))
+    write(tmp_path, "e-wild.yaml", order("wild", triggers=[{"id": "e", "type": "event", "patterns": ["order.*"]}]))
     write(tmp_path, "f-long.yaml", order("long", run_timeout_ms=3_000_000_000))
     write(tmp_path, "g-large.yaml", "# " + "x" * (1 << 20))
     (tmp_path / "h-bytes.yaml").write_bytes(b"\xff\xfe")
@@ -108,7 +109,12 @@ async def test_a_broken_file_is_reported_and_the_others_load(definitions: Defini
         "UNKNOWN_FIELD",
         4,
     )
-    assert loaded["e-later.yaml"].violations[0].path == "schedule"
+    assert [v.code for v in loaded["e-never.yaml"].violations] == ["CRON_INVALID"]
+    (wild,) = loaded["e-wild.yaml"].violations
+    assert (wild.code, wild.path) == ("WILDCARDS_DISABLED", "triggers[0].patterns[0]")
+    assert (tmp_path / "e-wild.yaml").read_text().splitlines()[(wild.line or 0) - 1][
+        (wild.column or 0) - 1 :
+    ].strip() == '"order.*"'
     assert "run_timeout_ms" in loaded["f-long.yaml"].message or loaded["f-long.yaml"].violations
     assert "family_slug" in [v.path for v in loaded["i-no-slug.yaml"].violations]
     assert "j-twin-2.yaml" in loaded["j-twin-1.yaml"].message
