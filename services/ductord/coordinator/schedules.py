@@ -58,10 +58,9 @@ class Turned(msgspec.Struct, kw_only=True):
 
 
 class _Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a schedule's row and its timetable come to at `now`."""
+    """A schedule and what its timetable asks for now."""
 
     schedule: Scheduled
-    now: datetime
     due: Due
 
     @property
@@ -74,32 +73,32 @@ async def turn(connection: asyncpg.Connection, fires: Fires, since: datetime | N
     makes once per period (PG-05)."""
     turned = Turned()
     claimed: list[asyncpg.Record] = []
+    now = await connection.fetchval(SQL["now"])
     try:
         async with transaction(connection):
-            claimed = await connection.fetch(SQL["claim"], SCHEDULES, since, FORMAT_VERSION, ENGINE_LEVEL)
-            await _deal(connection, fires, claimed, turned)
+            claimed = await connection.fetch(SQL["claim"], SCHEDULES, since, FORMAT_VERSION, ENGINE_LEVEL, now)
+            await _deal(connection, fires, claimed, now, turned)
     except Exception as error:
         if passes(error) or not claimed:
             raise
         turned = Turned()
-        await _one_by_one(connection, fires, claimed, turned)
+        await _one_by_one(connection, fires, claimed, now, turned)
     turned.left = turned.left or len(claimed) == SCHEDULES
-    row = await connection.fetchrow(SQL["next_due"])
-    turned.next_s = row["next_s"]
-    turned.since = since if turned.left else row["now"] - _LATE_COMMIT
+    turned.next_s = await connection.fetchval(SQL["next_due"], now)
+    turned.since = since if turned.left else now - _LATE_COMMIT
     return turned
 
 
 async def _one_by_one(
-    connection: asyncpg.Connection, fires: Fires, claimed: Sequence[asyncpg.Record], turned: Turned
+    connection: asyncpg.Connection, fires: Fires, claimed: Sequence[asyncpg.Record], now: datetime, turned: Turned
 ) -> None:
     """Each schedule in a transaction of its own, since one of them cannot be dealt with. That one is set aside."""
     for row in claimed:
         alone = Turned()
         try:
             async with transaction(connection):
-                still = await connection.fetch(SQL["claim_given"], row["tenant_id"], row["schedule_id"])
-                await _deal(connection, fires, still, alone)
+                still = await connection.fetch(SQL["claim_given"], row["tenant_id"], row["schedule_id"], now)
+                await _deal(connection, fires, still, now, alone)
         except Exception as error:
             if passes(error):
                 raise
@@ -122,9 +121,9 @@ def _why(error: Exception) -> tuple[str, str]:
 
 
 async def _deal(
-    connection: asyncpg.Connection, fires: Fires, claimed: Sequence[asyncpg.Record], turned: Turned
+    connection: asyncpg.Connection, fires: Fires, claimed: Sequence[asyncpg.Record], now: datetime, turned: Turned
 ) -> None:
-    plans = _planned(claimed)
+    plans = _planned(claimed, now)
     gaps = [plan for plan in plans if plan.due.missed is not None]
     counts = dict(zip((p.schedule.schedule_id for p in gaps), await _write_gaps(connection, gaps), strict=True))
     done = await _fire(connection, fires, plans)
@@ -141,9 +140,9 @@ async def _deal(
     )
     new = [(plan, one) for plan, fired in done for one in fired if one.outcome != "already"]
     turned.fired = [(plan.schedule, one) for plan, one in new]
-    turned.late_s = [(plan.now - one.nominal_time).total_seconds() for plan, one in new]
+    turned.late_s = [(now - one.nominal_time).total_seconds() for _, one in new]
     turned.missed = [(p.schedule, counts[p.schedule.schedule_id]) for p in gaps if counts[p.schedule.schedule_id]]
-    turned.left = any(s[0] <= p.now for (p, _), s in zip(done, stands, strict=True))
+    turned.left = any(next_time <= now for next_time, _ in stands)
 
 
 async def _fire(
@@ -162,7 +161,7 @@ async def _fire(
     return done
 
 
-def _planned(claimed: Sequence[asyncpg.Record]) -> list[_Plan]:
+def _planned(claimed: Sequence[asyncpg.Record], now: datetime) -> list[_Plan]:
     """What is due of each. The times are shared out, so that no schedule waits for what another one has missed."""
     plans: list[_Plan] = []
     share = max(_STARTS // max(len(claimed), 1), 1)
@@ -173,8 +172,8 @@ def _planned(claimed: Sequence[asyncpg.Record]) -> list[_Plan]:
             catchup_window_ms=row["catchup_window_ms"],
             overlap_policy=row["overlap_policy"],
         )
-        plan = due(spec, row["next_time"], row["now"], min(share, MAX_FIRES))
-        plans.append(_Plan(schedule=Scheduled.of(row), now=row["now"], due=plan))
+        plan = due(spec, row["next_time"], now, min(share, MAX_FIRES))
+        plans.append(_Plan(schedule=Scheduled.of(row), due=plan))
     return plans
 
 

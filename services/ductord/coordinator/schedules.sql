@@ -1,29 +1,30 @@
 -- The statements of the schedules' loop. A schedule is dealt with by whoever has its row; nobody waits for it.
 
+-- name: now
+select eec_now();
+
 -- name: claim
--- Schedules that are due, the latest first in line. $2: what was due before has been seen to; a long snapshot elsewhere keeps the entries of all times that ever were in
--- the index, and no look walks through them (PG-05). Those of versions that a newer engine published are left to a newer coordinator.
+-- Schedules that are due at $5, the latest first. $2: what was due before has been seen to; a long snapshot elsewhere keeps the entries of all times that ever were
+-- in the index, and no look walks through them (PG-05). Those of versions that a newer engine published are left to a newer coordinator.
 select s.tenant_id, s.schedule_id::text, s.definition_id::text, s.family_slug, s.trigger_id, s.version_id::text, s.version, s.cron_expression, s.timezone,
-       s.catchup_window_ms, s.overlap_policy, s.next_time, eec_now() as now
+       s.catchup_window_ms, s.overlap_policy, s.next_time
 from eec_workflow_schedule s
 left join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id
-where s.next_time <= eec_now() and s.next_time >= coalesce($2::timestamptz, '-infinity')
+where s.next_time <= $5 and s.next_time >= coalesce($2::timestamptz, '-infinity')
   and coalesce(v.format_version, 0) <= $3 and coalesce(v.engine_level, 0) <= $4
 order by s.next_time limit $1 for update of s skip locked;
 
 -- name: claim_given
 -- The same of one, which a turn of many could not deal with.
 select s.tenant_id, s.schedule_id::text, s.definition_id::text, s.family_slug, s.trigger_id, s.version_id::text, s.version, s.cron_expression, s.timezone,
-       s.catchup_window_ms, s.overlap_policy, s.next_time, eec_now() as now
+       s.catchup_window_ms, s.overlap_policy, s.next_time
 from eec_workflow_schedule s
-where s.tenant_id = $1 and s.schedule_id = $2 and s.next_time <= eec_now()
+where s.tenant_id = $1 and s.schedule_id = $2 and s.next_time <= $3
 for update of s skip locked;
 
 -- name: next_due
--- The time, and the seconds until the next time of a schedule that is not due yet.
-select eec_now() as now, (
-    select extract(epoch from s.next_time - eec_now())::float8 from eec_workflow_schedule s where s.next_time > eec_now() order by s.next_time limit 1
-) as next_s;
+-- The seconds until the next schedule is due that was not at $1; one that fell due since then is behind by now.
+select extract(epoch from s.next_time - eec_now())::float8 as next_s from eec_workflow_schedule s where s.next_time > $1 order by s.next_time limit 1;
 
 -- name: started_within
 -- How many times of a span have started a run, by a backfill that came to them earlier.
