@@ -177,10 +177,12 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
         if count := len(published.started):
             what = "a run" if count == 1 else f"{count} runs, this one first"
             _log.info("an event started %s", what, extra={**fields, "run_id": published.started[0]})
-        for trigger in published.refused:
-            self._refused.labels(trigger.fault.code).inc()
-            about = {"definition_id": trigger.definition_id, "trigger_id": trigger.trigger_id}
-            _log.warning("an event trigger started no run: %s", trigger.fault.code, extra={**fields, **about})
+        by_code = {trigger.fault.code: trigger for trigger in reversed(published.refused)}
+        for code, trigger in by_code.items():
+            count = sum(other.fault.code == code for other in published.refused)
+            self._refused.labels(code).inc(count)
+            about = {"definition_id": trigger.definition_id, "trigger_id": trigger.trigger_id, "count": count}
+            _log.warning("triggers of an event started no run: %s, this one first", code, extra={**fields, **about})
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
