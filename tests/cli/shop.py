@@ -61,6 +61,19 @@ definition:
           - {name: sent, event_name: order.sent}
   edges: []
 """,
+    # started by an event; one of its triggers gives an input that the schema refuses
+    "return": """\
+type: workflow_definition
+definition:
+  family_slug: return
+  input_schema: {type: object, required: [order]}
+  triggers:
+    - {id: parcel, type: event, patterns: [parcel.returned], filter: EVENT.payload.order > 0}
+    - {id: broken, type: event, patterns: [parcel.returned], input: {}}
+  steps:
+    - {ref: check, type: approval}
+  edges: []
+""",
     # fans out: a page that is odd is damaged; one that is held waits for a worker whom nobody has
     "scan": """\
 type: workflow_definition

@@ -66,6 +66,23 @@ def test_what_people_may_not_say(shop: Shop) -> None:
     assert (code, "RUN_TERMINAL" in errors) == (1, True)
 
 
+def test_events_start_runs_t3(shop: Shop) -> None:
+    """Which runs an event started, and which triggers could not start one."""
+    publish = ("event", "publish", "parcel.returned", "--id", "r1", "--payload")
+    code, output, errors = shop.ductor(*publish, '{"order": 1}')
+    assert (code, errors) == (0, "")
+    matched, started, head, broken = output.splitlines()
+    assert matched == "matched 0"
+    run = re.fullmatch(f"started ({UUID})", started)
+    assert run is not None
+    assert head.split() == ["STARTED", "NOTHING", "TRIGGER", "CODE", "WHY"]
+    assert re.fullmatch(rf"{UUID} +broken +INPUT_SCHEMA_MISMATCH +input: .*order.*", broken)
+    assert shop.ductor(*publish, '{"order": 1}') == (0, "matched 0\n", "the event was published before\n")
+    answer = shop.json("event", "publish", "parcel.returned", "--payload", '{"order": 0}')
+    assert (answer["started_run_ids"], len(answer["refused_triggers"])) == ([], 1)
+    assert shop.ductor("run", "cancel", run[1])[0] == 0
+
+
 def test_events_reach_the_sets_that_wait_e3(shop: Shop) -> None:
     """What an event would do, what it does, and what a set has received."""
     run = _offered(shop, 3)

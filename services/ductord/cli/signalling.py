@@ -52,7 +52,7 @@ async def resolve(connection: Connection, word: Word, *, status: str, as_json: b
 
 
 async def publish(connection: Connection, event: Event, *, ttl_seconds: int, as_json: bool) -> int:
-    """Publish an event and say how many waits it matched."""
+    """Publish an event and say how many waits it matched, which runs it started, and which triggers could not start one."""
     request = api.PublishEventRequest(ttl_seconds=ttl_seconds)
     _fill(request, event)
     request.event_id = event.event_id or str(uuid4())
@@ -69,7 +69,10 @@ async def publish(connection: Connection, event: Event, *, ttl_seconds: int, as_
     elif not answer.matched and ttl_seconds:
         say(f"it is kept for {ttl_seconds} s", "dim")
     for run_id in answer.started_run_ids:
-        say(f"started {run_id}", "dim")
+        show(f"started {run_id}")
+    if answer.refused_triggers:
+        rows = [(t.definition_id, t.trigger_id, t.code, t.message) for t in answer.refused_triggers]
+        table(("STARTED NOTHING", "TRIGGER", "CODE", "WHY"), rows)
     return DONE
 
 

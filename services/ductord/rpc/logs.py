@@ -23,6 +23,7 @@ from ductord.rpc.tracing import current_traceparent
 FIELDS: Final = (
     "tenant_id", "definition_id", "version", "run_id", "step_ref", "item_index", "attempt", "action", "queue", "worker_id",
     "request_id", "trace_id", "method", "code", "reason", "peer", "duration_ms", "count", "seq", "actor", "schedule_id", "trigger_id", "nominal_time",
+    "event_name", "event_id",
 )  # fmt: skip
 MAX_VALUE: Final = 256
 MAX_MESSAGE: Final = 4_000

@@ -4,6 +4,7 @@ It needs the database and nobody else: a signal is accepted and an event publish
 """
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -177,12 +178,11 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
         if count := len(published.started):
             what = "a run" if count == 1 else f"{count} runs, this one first"
             _log.info("an event started %s", what, extra={**fields, "run_id": published.started[0]})
-        by_code = {trigger.fault.code: trigger for trigger in reversed(published.refused)}
-        for code, trigger in by_code.items():
-            count = sum(other.fault.code == code for other in published.refused)
+        for code, count in Counter(trigger.fault.code for trigger in published.refused).items():
             self._refused.labels(code).inc(count)
-            about = {"definition_id": trigger.definition_id, "trigger_id": trigger.trigger_id, "count": count}
-            _log.warning("triggers of an event started no run: %s, this one first", code, extra={**fields, **about})
+            first = next(trigger for trigger in published.refused if trigger.fault.code == code)
+            about = {"definition_id": first.definition_id, "trigger_id": first.trigger_id, "code": code, "count": count}
+            _log.warning("an event matched triggers that start no run, this one first", extra={**fields, **about})
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[tuple[asyncpg.Connection, str]]:
