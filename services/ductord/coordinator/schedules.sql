@@ -28,11 +28,13 @@ select extract(epoch from s.next_time - eec_now())::float8 as next_s from eec_wo
 
 -- name: started_within
 -- How many times of a span have started a run, by a backfill that came to them earlier.
-select x.place, count(*)::int as started
+select x.place, f.started
 from unnest($1::text[], $2::uuid[], $3::timestamptz[], $4::timestamptz[]) with ordinality as x(tenant_id, schedule_id, first_time, last_time, place)
-join eec_workflow_schedule_fire f on f.tenant_id = x.tenant_id and f.schedule_id = x.schedule_id and f.nominal_time between x.first_time and x.last_time
-    and f.kind = 'fire' and f.outcome = 'started' and f.source <> 'manual'
-group by x.place;
+cross join lateral (
+    select count(*)::int as started from eec_workflow_schedule_fire o
+    where o.tenant_id = x.tenant_id and o.schedule_id = x.schedule_id and o.nominal_time >= x.first_time and o.nominal_time <= x.last_time
+      and o.kind = 'fire' and o.outcome = 'started' and o.source <> 'manual'
+) f;
 
 -- name: write_gaps
 -- Times that were past the window, as one row. A clock that was set back may come to the first of them twice: the longer row counts.

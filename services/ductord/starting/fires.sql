@@ -7,9 +7,12 @@ where tenant_id = $1 and definition_id = any ($2::uuid[]) and environment = $3;
 
 -- name: fired
 -- What has become of times before, by the key that makes a time fire once (T2).
-select x.place, f.outcome, f.run_id::text, f.error_code, f.error_message
+select x.place, f.*
 from unnest($2::uuid[], $3::timestamptz[]) with ordinality as x(schedule_id, nominal_time, place)
-join eec_workflow_schedule_fire f on f.tenant_id = $1 and f.schedule_id = x.schedule_id and f.nominal_time = x.nominal_time and f.kind = 'fire';
+cross join lateral (
+    select o.outcome, o.run_id::text, o.error_code, o.error_message from eec_workflow_schedule_fire o
+    where o.tenant_id = $1 and o.schedule_id = x.schedule_id and o.nominal_time = x.nominal_time and o.kind = 'fire' offset 0
+) f;
 
 -- name: asked_before
 select nominal_time, outcome, run_id::text, error_code, error_message from eec_workflow_schedule_fire
