@@ -79,7 +79,14 @@ def everything() -> dict[str, Any]:
             {"source_ref": "first", "target_ref": "no", "type": "false"},
             {"source_ref": "first", "target_ref": "no", "type": "error"},
         ],
-        "triggers": [{"id": "t", "type": "manual"}],
+        "triggers": [
+            {"id": "t", "type": "manual"},
+            {"id": "e", "type": "event", "patterns": ["order.paid", "order.sent"], "filter": "EVENT.payload.n > VARS.limit", "tier": "critical",
+             "input": {"n": "${{ EVENT.payload.n }}", "big": BIG, "rate": 0.5}},
+            {"id": "s", "type": "schedule", "input": ["${{ TRIGGER.scheduled_time }}", 1],
+             "schedule": {"cron_expression": "30 2 * * 1-5", "timezone": "Europe/Berlin", "catchup_window_ms": 5_000, "overlap_policy": "allow_all"}},
+        ],
+        "schedule": {"cron_expression": "*/5 * * * *"},
         "checkpoints": [{"name": "c1", "step_refs": ["first", "yes"]}, {"name": "c2", "step_refs": ["no"]}],
         "response_checkpoint": "c1",
         "fail_policy": "run_all",
@@ -294,7 +301,16 @@ async def _edited_into(definitions: Definitions, definition_id: str, definition:
     convert.fill(request.operations.add().set_triggers, {"triggers": definition["triggers"]})
     convert.fill(request.operations.add().set_checkpoints, {"checkpoints": definition["checkpoints"]})
     convert.fill(request.operations.add().set_variables, {"variables": definition["variables"]})
-    names = ("output", "fail_policy", "run_timeout_ms", "tier", "response_checkpoint", "input_schema", "auto_continue")
+    names = (
+        "output",
+        "fail_policy",
+        "run_timeout_ms",
+        "tier",
+        "response_checkpoint",
+        "input_schema",
+        "auto_continue",
+        "schedule",
+    )
     convert.fill(
         request.operations.add().set_settings, {name: definition[name] for name in names if name in definition}
     )
