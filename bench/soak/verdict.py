@@ -1,7 +1,7 @@
 """Whether something grew over the time of a load test. Pure: series in, words out.
 
 The begin is left out (a tenth: caches fill). What is left is halved, and the high part of the second half is held against that of the first: the high part,
-because what is collected or vacuumed goes up and down by itself, and not the highest value, because when a look meets a vacuum is chance. A test that is shorter
+because what is collected or vacuumed goes up and down by itself; not the highest value, because when a look meets a vacuum is chance. A test that is shorter
 than a few rounds of autovacuum (a minute each by default) shows dead rows growing.
 """
 
