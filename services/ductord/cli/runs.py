@@ -12,6 +12,7 @@ from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli.client import Client, Connection, connected, pages
 from ductord.cli.ending import DONE
 from ductord.cli.output import print_json, status_text, table
+from ductord.cli.trail import time_of
 from ductord.cli.waits import wait_text
 from ductord.cli.words import local, number, pair, plain, span, word
 
@@ -31,6 +32,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     parent: str = ""
     root: str = ""
+    journey: str = ""
+    since: str = ""
+    until: str = ""
 
 
 async def listing(connection: Connection, chosen: Filter, *, limit: int, as_json: bool) -> int:
@@ -49,6 +53,9 @@ async def listing(connection: Connection, chosen: Filter, *, limit: int, as_json
         has_errors=chosen.errors,
         parent_run_id=chosen.parent,
         root_run_id=chosen.root,
+        journey_id=chosen.journey,
+        created_after=time_of(chosen.since, "--since") if chosen.since else None,
+        created_before=time_of(chosen.until, "--until") if chosen.until else None,
     )
     async with connected(connection) as client:
         found = await summaries(client, request, limit)

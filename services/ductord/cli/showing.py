@@ -121,6 +121,9 @@ def _head(run: model.RunDetail, now: Any) -> None:
             ("root", summary.root_run_id if summary.parent_run_id else ""),
             ("subject", f"{summary.subject_type}:{summary.subject_id}" if summary.subject_type else ""),
             ("labels", " ".join(f"{label.key}:{label.id}" for label in summary.correlation_labels)),
+            ("started by", _origin(summary.origin)),
+            ("environment", summary.environment),
+            ("journey", summary.journey_id if summary.journey_id != summary.run_id else ""),
             ("key", run.idempotency_key),
             ("created", local(summary.create_time)),
             ("took", span(summary, now=now)),
@@ -135,6 +138,15 @@ def _parent(run: model.RunDetail) -> str:
         return ""
     place = f" {run.parent_step_ref}[{run.parent_item_index}]" if run.parent_step_ref else ""
     return f"{run.summary.parent_run_id}{place}"
+
+
+def _origin(origin: model.RunOrigin) -> str:
+    """What started the run; empty by hand, and by its parent, which has a line of its own."""
+    if origin.type == model.ORIGIN_TYPE_EVENT:
+        return f"event {origin.event_name} {origin.event_id} ({origin.trigger_id})"
+    if origin.type == model.ORIGIN_TYPE_SCHEDULE:
+        return f"schedule {origin.trigger_id} for {local(origin.nominal_time)}"
+    return ""
 
 
 def _reset(summary: model.RunSummary) -> str:

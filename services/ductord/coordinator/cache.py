@@ -33,13 +33,14 @@ _NO_OUTPUT = (0, None, 0)
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """A manifest with its compiled programs. `reads_trigger`, `reads_context`: some expression reads TRIGGER or CONTEXT, so a tick needs the run's input or
-    its context. `size`: of its text."""
+    """A manifest with its compiled programs. `reads_trigger`, `reads_context`, `reads_variables`: some expression reads TRIGGER, CONTEXT or VARS, so a
+    tick needs the run's input and what its event carried, its context, or what VARS hold in its environment. `size`: of its text."""
 
     manifest: Manifest
     programs: Programs
     reads_trigger: bool
     reads_context: bool
+    reads_variables: bool
     size: int
 
 
@@ -47,7 +48,7 @@ class Known(msgspec.Struct, kw_only=True):
     """A run in memory: its start, its state as of `run.seq` (None: no run row yet) and small outputs by step ref with their attempt and size.
 
     `input_bytes`: the size of the payloads that the start holds. `left`: sizes of those that it lacks because they are large (`input`, `context`,
-    `overrides`). `passing`: it was given one of those for the tick at hand. `output_bytes`: the size of the outputs.
+    `overrides`, `event`, `variables`). `passing`: it was given one of those for the tick at hand. `output_bytes`: the size of the outputs.
     """
 
     start: RunStart
@@ -106,6 +107,7 @@ def compile_manifest(text: str) -> Compiled:
         programs=programs_for(manifest),
         reads_trigger=_reads(manifest, "TRIGGER"),
         reads_context=_reads(manifest, "CONTEXT"),
+        reads_variables=_reads(manifest, "VARS"),
         size=len(text),
     )
 

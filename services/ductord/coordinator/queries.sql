@@ -88,11 +88,14 @@ from unnest($1::text[], $2::uuid[], $3::int[]) as c(tenant_id, run_id, known)
 left join lateral (
     select b.definition_id::text, b.version_id::text, b.version, b.family_slug, b.create_time, b.subject_type, b.subject_id, b.tier, b.traceparent,
            b.root_run_id::text, b.parent_run_id::text, b.nesting_depth, b.journey_id::text, b.actor, b.continued_from_run_id::text,
-           b.reset_from_run_id::text, b.reset_from_seq, b.labels::text, b.inverses::text, b.preserved::text, b.origin::text, b.environment, b.variables::text,
+           b.reset_from_run_id::text, b.reset_from_seq, b.labels::text, b.inverses::text, b.preserved::text, b.origin::text, b.environment,
            octet_length(b.input::text) as input_bytes, octet_length(b.context::text) as context_bytes, octet_length(b.overrides::text) as overrides_bytes,
+           octet_length(b.event_payload::text) as event_bytes, octet_length(b.variables::text) as variables_bytes,
            case when octet_length(b.input::text) <= $4::int then b.input::text end as input,
            case when octet_length(b.context::text) <= $4::int then b.context::text end as context,
-           case when octet_length(b.overrides::text) <= $4::int then b.overrides::text end as overrides
+           case when octet_length(b.overrides::text) <= $4::int then b.overrides::text end as overrides,
+           case when octet_length(b.event_payload::text) <= $4::int then b.event_payload::text end as event,
+           case when octet_length(b.variables::text) <= $4::int then b.variables::text end as variables
     from eec_workflow_run_start b where c.known is null and b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0
 ) s on true
 left join eec_workflow_run r on r.tenant_id = c.tenant_id and r.run_id = c.run_id
@@ -130,10 +133,11 @@ where c.known is not null or s.version_id is not null;
 
 -- name: load_large
 -- Large payloads of starts: those that a tick reads.
-select c.run_id::text, c.name, case c.name when 'input' then s.input::text when 'context' then s.context::text else s.overrides::text end as payload
+select c.run_id::text, c.name, case c.name when 'input' then s.input::text when 'context' then s.context::text when 'event' then s.event_payload::text
+           when 'variables' then s.variables::text else s.overrides::text end as payload
 from unnest($1::text[], $2::uuid[], $3::text[]) as c(tenant_id, run_id, name)
 cross join lateral (
-    select input, context, overrides from eec_workflow_run_start b where b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0
+    select input, context, overrides, event_payload, variables from eec_workflow_run_start b where b.tenant_id = c.tenant_id and b.run_id = c.run_id offset 0
 ) s;
 
 -- name: load_manifests

@@ -87,13 +87,14 @@ set status = excluded.status, attempt = excluded.attempt, source_attempt = exclu
 with born as (
     insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, subject_type, subject_id,
                                         labels, input, tier, traceparent, root_run_id, parent_run_id, journey_id, actor, nesting_depth, create_time, context,
-                                        inverses, continued_from_run_id, reset_from_run_id, reset_from_seq, overrides, preserved, origin, environment,
-                                        variables)
+                                        inverses, continued_from_run_id, reset_from_run_id, reset_from_seq, overrides, preserved, origin, event_payload,
+                                        environment, variables)
     select s.tenant_id, x.run_id, s.definition_id, s.version_id, s.version, s.family_slug, s.given_definition_id, s.subject_type, s.subject_id,
            s.labels, s.input, s.tier, s.traceparent, case when x.seq > 0 then x.run_id else s.root_run_id end,
            case when x.seq > 0 then null else s.parent_run_id end, s.journey_id, s.actor, case when x.seq > 0 then 0 else s.nesting_depth end, $9,
            case when x.seq > 0 then s.context else x.context::json end, x.inverses::jsonb, case when x.seq > 0 then null else s.run_id end,
-           case when x.seq > 0 then s.run_id end, x.seq, coalesce(i.body -> 'overrides', '{}'), x.preserved::jsonb, s.origin, s.environment, s.variables
+           case when x.seq > 0 then s.run_id end, x.seq, coalesce(i.body -> 'overrides', '{}'), x.preserved::jsonb, s.origin, s.event_payload,
+           s.environment, s.variables
     from unnest($1::text[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[])
          with ordinality as x(tenant_id, source_id, run_id, context, inverses, seq, overrides_of, preserved, number)
     join eec_workflow_run_start s on s.tenant_id = x.tenant_id and s.run_id = x.source_id

@@ -20,7 +20,9 @@ from ductord.model.starting import Origin
 SQL = Queries("ductord.coordinator")
 
 _LARGE_BYTES = 16 << 20  # of large payloads that one tick loads; what is more waits for the next
-_FIELDS = {"input": "payload", "context": "context", "overrides": "overrides"}
+_PAYLOADS = ("input", "context", "overrides", "event", "variables")
+_FIELDS = {"input": "payload", "context": "context", "overrides": "overrides", "variables": "variables"}  # of the start
+_OF_TRIGGER = ("input", "event")  # what TRIGGER says
 _COLUMNS = (
     "tenant_id", "run_id", "definition_id", "version_id", "version", "family_slug", "create_time", "subject_type", "subject_id", "tier", "traceparent",
     "root_run_id", "nesting_depth", "journey_id", "actor", "reset_from_seq", "environment",
@@ -40,36 +42,54 @@ def known_of(row: asyncpg.Record, compiled: Compiled | Exception) -> Known:
     payloads: dict[str, Any] = {}
     left: dict[str, int] = {}
     held = 0
-    for name, field in _FIELDS.items():
+    unread = _unread(compiled)
+    for name in _PAYLOADS:
         size = row[f"{name}_bytes"]
-        if name == "input" and not (isinstance(compiled, Compiled) and compiled.reads_trigger):
+        if size is None or name in unread:
             continue
         if row[name] is None:
             left[name] = size
-        elif row[name] != "{}" or name == "input":
-            payloads[field] = orjson.loads(row[name])
+        elif row[name] != "{}" or name in _OF_TRIGGER:
+            payloads[name] = orjson.loads(row[name])
             held += size
+    origin = _NO_ORIGIN if row["origin"] == "{}" else _origins.decode(row["origin"])
+    if "event" in payloads:
+        origin = _carrying(origin, payloads.pop("event"))
     start = RunStart(
         **{name: row[name] for name in _COLUMNS},
-        **payloads,
+        **{_FIELDS[name]: value for name, value in payloads.items()},
         parent_run_id=row["parent_run_id"] or "",
         continued_from_run_id=row["continued_from_run_id"] or "",
         reset_from_run_id=row["reset_from_run_id"] or "",
         labels=orjson.loads(row["labels"]),
-        variables={} if row["variables"] == "{}" else orjson.loads(row["variables"]),
-        origin=_NO_ORIGIN if row["origin"] == "{}" else _origins.decode(row["origin"]),
+        origin=origin,
         inverses=_inverses.decode(row["inverses"]),
         preserved=_preserved.decode(row["preserved"]),
     )
     return Known(start=start, run=None, outputs={}, input_bytes=held, left=left)
 
 
+def _unread(compiled: Compiled | Exception) -> tuple[str, ...]:
+    """Payloads that no expression reads; the context of a run may be handed on, and its overrides are no expression's."""
+    if not isinstance(compiled, Compiled):
+        return (*_OF_TRIGGER, "variables")
+    return (() if compiled.reads_trigger else _OF_TRIGGER) + (() if compiled.reads_variables else ("variables",))
+
+
+def _carrying(origin: Origin, payload: Any) -> Origin:
+    """With what the event carried, which has a column of its own."""
+    assert origin.event is not None
+    return replace(origin, event=replace(origin.event, payload=payload))
+
+
 def reads(known: Known, compiled: Compiled, *, controlled: bool) -> frozenset[str]:
-    """Which of the payloads that its start lacks a tick may read: the input and the context where an expression does, the overrides of a reset run always,
-    and the context also where the run may go on as a successor (C6)."""
+    """Which of the payloads that its start lacks a tick may read: input, event, context and variables where an expression does, the overrides of
+    a reset run always, and the context also where the run may go on as a successor (C6)."""
     run = known.run
     hands_over = controlled or compiled.manifest.auto_continue or (run is not None and _continuing(run))
-    wanted = {"input", "overrides"} | ({"context"} if compiled.reads_context or hands_over else set())
+    wanted = {"input", "event", "overrides", "variables"} | (
+        {"context"} if compiled.reads_context or hands_over else set()
+    )
     return frozenset(wanted & known.left.keys())
 
 
@@ -104,7 +124,11 @@ async def _fetch(connection: asyncpg.Connection, wanted: Sequence[tuple[Known, s
     by_run = {known.start.run_id: known for known, _ in wanted}
     for row in rows:
         known, name = by_run[row["run_id"]], row["name"]
-        known.start = replace(known.start, **{_FIELDS[name]: orjson.loads(row["payload"])})
+        value = orjson.loads(row["payload"])
+        if name == "event":
+            known.start = replace(known.start, origin=_carrying(known.start.origin, value))
+        else:
+            known.start = replace(known.start, **{_FIELDS[name]: value})
         known.input_bytes += known.left[name]
         known.left = {other: size for other, size in known.left.items() if other != name}
         known.passing = True

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import asyncpg
 import msgspec
+from msgspec.structs import replace
 
 from ductord.db.queries import Queries
 from ductord.model.control import Control
@@ -34,6 +35,7 @@ from ductord.model.recording import (
     encode_line,
 )
 from ductord.model.run import RunStart
+from ductord.model.starting import Origin
 from ductord.reads.runs import expect_run
 from ductord.rpc.config import Settings
 from ductord.rpc.paging import Key, Page
@@ -48,6 +50,8 @@ _START: Final = (
     "parent_run_id", "nesting_depth", "journey_id", "actor", "continued_from_run_id", "reset_from_run_id", "reset_from_seq",
     "environment",
 )  # fmt: skip
+
+_origins: Final = msgspec.json.Decoder(Origin)
 
 _Place = tuple[Key, ...]
 """The section of a line and its key in it."""
@@ -117,9 +121,9 @@ async def _lines(
 def _run_line(row: asyncpg.Record, tenant_id: str, settings: Settings) -> RunLine:
     start: dict[str, Any] = {name: row[name] for name in _START}
     start |= {
-        name: _raw(row[name])
-        for name in ("labels", "context", "inverses", "overrides", "preserved", "origin", "variables")
+        name: _raw(row[name]) for name in ("labels", "context", "inverses", "overrides", "preserved", "variables")
     }
+    start["origin"] = _origin(row)
     start["payload"] = _raw(row["input"])
     return RunLine(
         format=FORMAT,
@@ -127,6 +131,13 @@ def _run_line(row: asyncpg.Record, tenant_id: str, settings: Settings) -> RunLin
         start=RunStart(tenant_id=tenant_id, **start),
         limits=settings.engine_limits,
     )
+
+
+def _origin(row: asyncpg.Record) -> Origin:
+    origin = _origins.decode(row["origin"])
+    if origin.event is None or row["event_payload"] is None:
+        return origin
+    return replace(origin, event=replace(origin.event, payload=_raw(row["event_payload"])))
 
 
 def _transition(row: asyncpg.Record) -> Line:

@@ -5,7 +5,7 @@ select s.run_id::text, s.definition_id::text, s.version_id::text, s.version, s.f
        s.input::text, s.tier, s.traceparent, s.root_run_id::text, coalesce(s.parent_run_id::text, '') as parent_run_id, s.nesting_depth,
        s.journey_id::text, s.actor, s.context::text, coalesce(s.continued_from_run_id::text, '') as continued_from_run_id, s.inverses::text,
        coalesce(s.reset_from_run_id::text, '') as reset_from_run_id, s.reset_from_seq, s.overrides::text, s.preserved::text,
-       s.origin::text, s.environment, s.variables::text, v.manifest::text
+       s.origin::text, s.event_payload::text, s.environment, s.variables::text, v.manifest::text
 from eec_workflow_run_start s
 join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id
 where s.tenant_id = $1 and s.run_id = $2;

@@ -38,6 +38,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     parent: str | None
     root: str | None
+    journey: str | None
 
 
 def read_filter(request: api.ListRunsRequest) -> Filter:
@@ -62,6 +63,7 @@ def read_filter(request: api.ListRunsRequest) -> Filter:
         labels=tuple(request.label),
         parent=_id(request.parent_run_id, "parent_run_id"),
         root=_id(request.root_run_id, "root_run_id"),
+        journey=_id(request.journey_id, "journey_id"),
     )
 
 
@@ -97,12 +99,14 @@ async def _rows(db: asyncpg.Connection, tenant_id: str, wanted: Filter, page: Pa
     )
     if wanted.active_only and wanted.status and RunStatus(wanted.status).terminal:
         return []
-    if wanted.labels or wanted.parent or wanted.root:
-        status = wanted.status or ("active" if wanted.active_only else "")
-        if not (wanted.parent or wanted.root):
-            return list(await db.fetch(_q["list_runs_labelled"], *common, status, wanted.labels))
-        kin = (wanted.labels, wanted.parent, wanted.root)
-        return list(await db.fetch(_q["list_runs_kin"], *common, status, *kin))
+    status = wanted.status or ("active" if wanted.active_only else "")
+    if wanted.parent or wanted.root:
+        kin = (wanted.parent, wanted.root, wanted.journey)
+        return list(await db.fetch(_q["list_runs_kin"], *common, status, wanted.labels, *kin))
+    if wanted.journey:
+        return list(await db.fetch(_q["list_runs_journey"], *common, status, wanted.labels, wanted.journey))
+    if wanted.labels:
+        return list(await db.fetch(_q["list_runs_labelled"], *common, status, wanted.labels))
     if wanted.status == RunStatus.PENDING:
         return list(await db.fetch(_q["list_runs_pending"], *common))
     if wanted.status in (RunStatus.RUNNING, RunStatus.PAUSED):

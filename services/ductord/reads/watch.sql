@@ -12,7 +12,7 @@ select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
        coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
-       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
+       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq, s.origin::text, s.environment,
        coalesce(r.record_version, 0) as record_version, r.node_states::text, coalesce(r.error_code, '') as error_code,
        coalesce(r.error_message, '') as error_message, coalesce(r.update_time, s.create_time) as update_time
 from eec_workflow_run_start s

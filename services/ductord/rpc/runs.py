@@ -15,6 +15,7 @@ from ductord.model.fault import Fault
 from ductord.model.ids import canonical
 from ductord.model.manifest import Manifest, Step
 from ductord.model.run import CheckpointState
+from ductord.model.starting import Origin
 from ductord.rpc.answers import timestamp, timestamp_or_none
 from ductord.rpc.errors import field_required, refused
 from ductord.rpc.words import (
@@ -32,6 +33,12 @@ from ductord.rpc.words import (
 Row = Mapping[str, Any]
 
 _labels: Final = msgspec.json.Decoder(dict[str, str])
+_origins: Final = msgspec.json.Decoder(Origin)
+_ORIGIN_TYPE: Final = {
+    "manual": run_pb2.ORIGIN_TYPE_MANUAL,
+    "schedule": run_pb2.ORIGIN_TYPE_SCHEDULE,
+    "event": run_pb2.ORIGIN_TYPE_EVENT,
+}
 
 
 def run_not_found() -> Refusal:
@@ -89,6 +96,24 @@ def summary(row: Row) -> run_pb2.RunSummary:
         merged_into_run_id=row["merged_into_run_id"] or "",
         reset_from_run_id=row["reset_from_run_id"] or "",
         reset_from_transition_seq=row["reset_from_seq"],
+        origin=_origin(row),
+        environment=row["environment"],
+    )
+
+
+def _origin(row: Row) -> run_pb2.RunOrigin:
+    text, parent = row["origin"], row["parent_run_id"]
+    if text == "{}":
+        return run_pb2.RunOrigin(type=run_pb2.ORIGIN_TYPE_PARENT if parent else run_pb2.ORIGIN_TYPE_MANUAL)
+    origin = _origins.decode(text)
+    event = origin.event
+    return run_pb2.RunOrigin(
+        type=_ORIGIN_TYPE[origin.type],
+        trigger_id=origin.trigger_id,
+        schedule_id=origin.schedule_id,
+        nominal_time=timestamp_or_none(origin.nominal_time),
+        event_name="" if event is None else event.name,
+        event_id="" if event is None else event.id,
     )
 
 

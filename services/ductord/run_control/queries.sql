@@ -122,7 +122,7 @@ order by t.seq limit 1;
 -- As load_run, with everything that a summary shows, why the run was set aside, and its context.
 select s.run_id::text, r.status, s.family_slug, s.definition_id::text, s.version, s.version_id::text,
        s.subject_type, s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors,
-       coalesce(r.current_step, '') as current_step, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
+       coalesce(r.current_step, '') as current_step, s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier, s.origin::text, s.environment,
        coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason, r.continued_to_run_id::text,
        r.merged_into_run_id::text, s.continued_from_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
        r.record_version, r.format_version, r.engine_level, r.node_states::text, r.edge_states, r.run_state::text, s.context::text,

@@ -6,8 +6,10 @@ from typing import Final
 
 import asyncpg
 import msgspec
+from msgspec.structs import replace
 
 from ductord.db.queries import Queries
+from ductord.model.jsonvalue import dumps
 from ductord.model.starting import Origin
 
 _q: Final = Queries("ductord.starting")
@@ -46,13 +48,26 @@ async def bear(
         [start.family_slug for start in starts],
         [start.input_json for start in starts],
         [start.tier for start in starts],
-        [_encoder.encode(start.origin).decode() for start in starts],
+        [_stored(start.origin) for start in starts],
         [start.variables_json for start in starts],
         environment,
         traceparent,
         [start.actor or actor for start in starts],
+        [_payload(start.origin) for start in starts],
     )
     return frozenset(row["born"])
+
+
+def _stored(origin: Origin) -> str:
+    """As it stands in its column: the payload of an event has one of its own."""
+    event = origin.event
+    if event is not None and event.payload is not None:
+        origin = replace(origin, event=replace(event, payload=None))
+    return _encoder.encode(origin).decode()
+
+
+def _payload(origin: Origin) -> str | None:
+    return None if origin.event is None or origin.event.payload is None else dumps(origin.event.payload)
 
 
 async def variables_of(db: asyncpg.Connection, tenant_id: str, definition_id: str, environment: str) -> str:

@@ -29,6 +29,16 @@ def list_(
     ] = None,
     parent: Annotated[str, typer.Option("--parent", metavar="RUN", help="Only children of this run.")] = "",
     root: Annotated[str, typer.Option("--root", metavar="RUN", help="Only runs below this root, at every depth.")] = "",
+    journey: Annotated[
+        str,
+        typer.Option(
+            "--journey", metavar="RUN", help="Only runs of the journey that this run began: successors, and all below."
+        ),
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--since", metavar="2h|TIME", help="Only born after this: a length before now, or a time.")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", metavar="2h|TIME", help="Only born before this.")] = "",
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
@@ -47,6 +57,9 @@ def list_(
         labels=tuple(label or ()),
         parent=parent,
         root=root,
+        journey=journey,
+        since=since,
+        until=until,
     )
     ending.finish(
         runs.listing(client.Connection(target=target, tenant=tenant), chosen, limit=limit, as_json=as_json),

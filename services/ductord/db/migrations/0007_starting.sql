@@ -2,8 +2,10 @@
 -- publish and an archiving write these rows in their own transaction, so a start is always of one version, never of a mix.
 
 -- What started a run, the environment, and what VARS hold there instead of the defaults: frozen with the run (L8). `{}`: by hand; by a parent where there is one.
+-- The payload of the event that started it stands beside its origin, so that lists need not drag it along; null: it is the run's input, or there is none.
 alter table eec_workflow_run_start
     add column origin           json not null default '{}',
+    add column event_payload    json,
     add column environment      text not null default '',
     add column variables        json not null default '{}';
 -- The runs of a journey beside its first: successors, and all below them.
