@@ -19,6 +19,7 @@ MOST_PAGES = 300
 """A page of 50 rows and what leads to them; the smallest of the tables has more pages than that, and an index scan of all of it touches each row's."""
 LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 RUN = "00000000-0000-0000-0000-000000000007"
+ALONE = "00000000-0000-0000-0000-000000000008"
 AUDIT = Queries("ductord.reads", "audit.sql")
 LEDGER = Queries("ductord.reads", "ledger.sql")
 RUNS = Queries("ductord.reads")
@@ -42,6 +43,10 @@ FILL = (
     " from generate_series(1, $1::int) n",
     # one tree among them: a run in three hundred is a child of the seventh
     f"update eec_workflow_run_start set parent_run_id = '{RUN}', root_run_id = '{RUN}' where $1::int > 0 and right(run_id::text, 2) = '2c'",
+    # all of them have a label; and one journey: one in sixteen, the seventh first
+    f"update eec_workflow_run_start set journey_id = '{RUN}' where $1::int > 0 and right(run_id::text, 1) = '7'",
+    "with l as (update eec_workflow_run_start set labels = '{\"k\": \"1\"}' where $1::int > 0 returning tenant_id, create_time, run_id)"
+    " insert into eec_workflow_run_label (tenant_id, label, create_time, run_id) select tenant_id, 'k:1', create_time, run_id from l",
     "insert into eec_workflow_child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, close_policy, create_time)"
     f" select tenant_id, '{RUN}', 's', row_number() over () - 1, 1, run_id, run_id, true, 'abandon', now() from eec_workflow_run_start where $1::int > 0",
     "insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,"
@@ -61,8 +66,20 @@ def _runs(compensation: str, family: str = "") -> tuple[Any, ...]:
     return RUNS["list_runs"], "t", None, LAST, family, "", "", None, None, None, 51, compensation, ""
 
 
-def _kin(parent: str | None, root: str | None, status: str = "") -> tuple[Any, ...]:
-    return RUNS["list_runs_kin"], "t", None, LAST, "", "", "", None, None, None, 51, "", status, "{}", parent, root
+def _kin(
+    parent: str | None = None,
+    root: str | None = None,
+    status: str = "",
+    journey: str | None = None,
+    first: str | None = None,
+) -> tuple[Any, ...]:
+    kin = (parent, root, journey, first)
+    return RUNS["list_runs_kin"], "t", None, LAST, "", "", "", None, None, None, 51, "", status, "{}", *kin
+
+
+def _labelled(*labels: str, status: str = "") -> tuple[Any, ...]:
+    texts = ",".join(labels)
+    return RUNS["list_runs_labelled"], "t", None, LAST, "", "", "", None, None, None, 51, "", status, f"{{{texts}}}"
 
 
 def _items(first: int, last: int) -> tuple[Any, ...]:
@@ -77,6 +94,13 @@ CASES = {
     "children of a run": _kin(RUN, None),
     "runs below a root": _kin(None, RUN),
     "failed runs below a root": _kin(None, RUN, "failed"),
+    "a journey": _kin(journey=RUN),
+    "the first run of a journey": _kin(first=RUN),
+    "a journey of one run": _kin(journey=ALONE),
+    "runs below a root, of its journey": _kin(root=RUN, journey=RUN),
+    "a label that all have": _labelled("k:1"),
+    "two labels": _labelled("k:1", "k:1"),
+    "a label that all have, of failed runs": _labelled("k:1", status="failed"),
     "a page of items": _items(20_000, 20_050),
     "a page of child runs": _child_runs(20_000, 20_050),
     "the first of many children, as a tree": (TREE["children_of"], "t", f"{{{RUN}}}", 31),

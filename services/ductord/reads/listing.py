@@ -100,11 +100,13 @@ async def _rows(db: asyncpg.Connection, tenant_id: str, wanted: Filter, page: Pa
     if wanted.active_only and wanted.status and RunStatus(wanted.status).terminal:
         return []
     status = wanted.status or ("active" if wanted.active_only else "")
-    if wanted.parent or wanted.root:
-        kin = (wanted.parent, wanted.root, wanted.journey)
-        return list(await db.fetch(_q["list_runs_kin"], *common, status, wanted.labels, *kin))
-    if wanted.journey:
-        return list(await db.fetch(_q["list_runs_journey"], *common, status, wanted.labels, wanted.journey))
+    if wanted.parent or wanted.root or wanted.journey:
+        kin = (*common, status, wanted.labels)
+        found = await db.fetch(_q["list_runs_kin"], *kin, wanted.parent, wanted.root, wanted.journey, None)
+        if wanted.parent or wanted.root:
+            return list(found)
+        first = await db.fetch(_q["list_runs_kin"], *kin, None, None, None, wanted.journey)
+        return _merged(found, first)[: page.fetch]
     if wanted.labels:
         return list(await db.fetch(_q["list_runs_labelled"], *common, status, wanted.labels))
     if wanted.status == RunStatus.PENDING:

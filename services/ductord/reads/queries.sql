@@ -34,8 +34,8 @@ from eec_workflow_run_label l
 join eec_workflow_run_start s on s.tenant_id = l.tenant_id and s.run_id = l.run_id
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where l.tenant_id = $1 and l.label = ($13::text[])[1] and (l.create_time, l.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
-  and not exists (select from unnest(($13::text[])[2:]) as other
-                  where s.labels ->> split_part(other, ':', 1) is distinct from substr(other, strpos(other, ':') + 1))
+  and (cardinality($13::text[]) = 1 or not exists (select from unnest(($13::text[])[2:]) as other
+       where s.labels ->> split_part(other, ':', 1) is distinct from substr(other, strpos(other, ':') + 1)))
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or l.create_time > $7) and ($8::timestamptz is null or l.create_time < $8)
   and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
@@ -83,7 +83,8 @@ where r.tenant_id = $1 and r.end_time is null and (r.create_time, r.run_id) < (c
 order by r.create_time desc, r.run_id desc limit $10;
 
 -- name: list_runs_kin
--- The children of one run ($14), or all runs below a root ($15), each by its index, of a journey ($16) or of any; the other filters of `list_runs_labelled`.
+-- The children of one run ($14), all runs below a root ($15), the runs of a journey beside its first ($16), each by its index, or the first run of a journey, by its
+-- key ($17); the other filters of `list_runs_labelled`.
 select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
        s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
        s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
@@ -92,36 +93,11 @@ select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s
        s.origin::text, s.environment
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
-where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid) and s.parent_run_id is not null
-  and ($14::uuid is null or s.parent_run_id = $14) and ($15::uuid is null or s.root_run_id = $15)
-  and ($16::uuid is null or s.journey_id = $16)
-  and not exists (select from unnest($13::text[]) as label
-                  where s.labels ->> split_part(label, ':', 1) is distinct from substr(label, strpos(label, ':') + 1))
-  and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
-  and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
-  and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
-  and ($11::text = '' or coalesce(r.compensation_status, 'none') = $11)
-  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $12)
-order by s.create_time desc, s.run_id desc limit $10;
-
--- name: list_runs_journey
--- The runs of a journey ($14): those beside its first by their index, in the order of the list, and the first by its key; the other filters of
--- `list_runs_labelled`.
-select s.run_id::text, coalesce(r.status, 'pending') as status, s.family_slug, s.definition_id::text, s.version, s.version_id::text, s.subject_type,
-       s.subject_id, s.create_time, r.start_time, r.end_time, coalesce(r.has_errors, false) as has_errors, coalesce(r.current_step, '') as current_step,
-       s.root_run_id::text, s.parent_run_id::text, s.nesting_depth, s.journey_id::text, s.labels::text, s.tier,
-       coalesce(r.compensation_status, 'none') as compensation_status, coalesce(r.close_reason, '') as close_reason,
-       s.continued_from_run_id::text, r.continued_to_run_id::text, r.merged_into_run_id::text, s.reset_from_run_id::text, s.reset_from_seq,
-       s.origin::text, s.environment
-from (
-    select * from eec_workflow_run_start b where b.tenant_id = $1 and b.journey_id = $14::uuid and b.journey_id <> b.run_id
-    union all
-    select * from eec_workflow_run_start b where b.tenant_id = $1 and b.run_id = $14::uuid and b.journey_id = b.run_id
-) s
-left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id
 where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz, 'infinity'), $3::uuid)
-  and not exists (select from unnest($13::text[]) as label
-                  where s.labels ->> split_part(label, ':', 1) is distinct from substr(label, strpos(label, ':') + 1))
+  and ($14::uuid is null or s.parent_run_id = $14) and ($15::uuid is null or (s.root_run_id = $15 and s.parent_run_id is not null))
+  and ($16::uuid is null or (s.journey_id = $16 and s.journey_id <> s.run_id)) and ($17::uuid is null or (s.run_id = $17 and s.journey_id = s.run_id))
+  and ($13::text[] = '{}' or not exists (select from unnest($13::text[]) as label
+       where s.labels ->> split_part(label, ':', 1) is distinct from substr(label, strpos(label, ':') + 1)))
   and ($4::text = '' or s.family_slug = $4) and ($5::text = '' or s.subject_type = $5) and ($6::text = '' or s.subject_id = $6)
   and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
   and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
