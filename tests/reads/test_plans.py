@@ -15,7 +15,7 @@ from ductord.db.queries import Queries
 from tests.conftest import Database
 
 ROWS = 30_000
-MOST_PAGES = 300
+MOST_PAGES = 400
 """A page of 50 rows and what leads to them; the smallest of the tables has more pages than that, and an index scan of all of it touches each row's."""
 LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 RUN = "00000000-0000-0000-0000-000000000007"
@@ -31,9 +31,9 @@ FILL = (
     " select 't', gen_random_uuid(), now() - n * interval '1 s', case when n % 3000 = 0 then 'rare' else 'anonymous' end,"
     " case when n % 2000 = 0 then 'publish' else 'cancel' end, 'run:' || n / 10 from generate_series(1, $1::int) n",
     "insert into eec_workflow_run_start (tenant_id, run_id, definition_id, version_id, version, family_slug, given_definition_id, root_run_id, journey_id,"
-    " create_time)"
+    " create_time, labels)"
     " select 't', ('00000000-0000-0000-0000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'f' || n % 20, gen_random_uuid(),"
-    " gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 s' from generate_series(1, $1::int) n",
+    " gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 s', '{\"k\": \"1\"}' from generate_series(1, $1::int) n",
     "insert into eec_workflow_run (tenant_id, run_id, status, record_version, version_id, format_version, engine_level, start_time, update_time, end_time,"
     " compensation_status) select tenant_id, run_id, 'failed', 1, version_id, 1, 1, now(), now(), now(),"
     " coalesce((array['failed', 'done', 'manual_repair', 'running'])[row_number() over () % 2000 + 1], 'none') from eec_workflow_run_start where $1::int > 0",
@@ -45,8 +45,8 @@ FILL = (
     f"update eec_workflow_run_start set parent_run_id = '{RUN}', root_run_id = '{RUN}' where $1::int > 0 and right(run_id::text, 2) = '2c'",
     # all of them have a label; and one journey: one in sixteen, the seventh first
     f"update eec_workflow_run_start set journey_id = '{RUN}' where $1::int > 0 and right(run_id::text, 1) = '7'",
-    "with l as (update eec_workflow_run_start set labels = '{\"k\": \"1\"}' where $1::int > 0 returning tenant_id, create_time, run_id)"
-    " insert into eec_workflow_run_label (tenant_id, label, create_time, run_id) select tenant_id, 'k:1', create_time, run_id from l",
+    "insert into eec_workflow_run_label (tenant_id, label, create_time, run_id)"
+    " select tenant_id, 'k:1', create_time, run_id from eec_workflow_run_start where $1::int > 0",
     "insert into eec_workflow_child (tenant_id, parent_run_id, step_ref, item_index, attempt, first_run_id, child_run_id, sync, close_policy, create_time)"
     f" select tenant_id, '{RUN}', 's', row_number() over () - 1, 1, run_id, run_id, true, 'abandon', now() from eec_workflow_run_start where $1::int > 0",
     "insert into eec_workflow_step_attempt (tenant_id, run_id, step_ref, item_index, kind, attempt, tier, queue, action, input, idempotency_key, due_time,"
