@@ -40,7 +40,7 @@ where l.tenant_id = $1 and l.label = ($13::text[])[1] and (l.create_time, l.run_
   and ($7::timestamptz is null or l.create_time > $7) and ($8::timestamptz is null or l.create_time < $8)
   and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
   and ($11::text = '' or coalesce(r.compensation_status, 'none') = $11)
-  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $12)
+  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or r.status = $12 or ($12 = 'pending' and r.run_id is null))
 order by l.create_time desc, l.run_id desc limit $10;
 
 -- name: list_runs_pending
@@ -102,7 +102,7 @@ where s.tenant_id = $1 and (s.create_time, s.run_id) < (coalesce($2::timestamptz
   and ($7::timestamptz is null or s.create_time > $7) and ($8::timestamptz is null or s.create_time < $8)
   and ($9::bool is distinct from true or r.has_errors) and ($9::bool is distinct from false or r.has_errors is not true)
   and ($11::text = '' or coalesce(r.compensation_status, 'none') = $11)
-  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or coalesce(r.status, 'pending') = $12)
+  and ($12::text = '' or ($12 = 'active' and r.end_time is null) or r.status = $12 or ($12 = 'pending' and r.run_id is null))
 order by s.create_time desc, s.run_id desc limit $10;
 
 -- name: get_run
