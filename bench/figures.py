@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from bench import dataflow, fanout, floor, generations, history, limit, load, memory, parked, shares, waiting
+from bench import dataflow, fanout, floor, generations, history, limit, load, memory, parked, shares, starting, waiting
 from bench.environment import environment
 from ductord.db.embedded import EmbeddedPostgres
 from tests.support.stack import running_stack
@@ -38,6 +38,7 @@ class Size:
     decisions: int
     timers: int
     events: int
+    starting: int
     history: int
     history_rounds: int
     memory_runs: int
@@ -47,11 +48,11 @@ class Size:
 
 FULL = Size(
     rounds=3, runs=5_000, repeat=5, latency_1=500, latency_10=200, generations=1_000, lateness=200, decisions=300, timers=10_000,
-    events=5_000, history=10_000, history_rounds=10, memory_runs=100_000, idle_s=30, limit_s=5,
+    events=5_000, starting=2_000, history=10_000, history_rounds=10, memory_runs=100_000, idle_s=30, limit_s=5,
 )  # fmt: skip
 QUICK = Size(
     rounds=1, runs=2_000, repeat=1, latency_1=100, latency_10=30, generations=250, lateness=50, decisions=40, timers=2_000,
-    events=1_000, history=2_000, history_rounds=4, memory_runs=20_000, idle_s=10, limit_s=2,
+    events=1_000, starting=500, history=2_000, history_rounds=4, memory_runs=20_000, idle_s=10, limit_s=2,
 )  # fmt: skip
 
 
@@ -82,6 +83,9 @@ async def figures(size: Size) -> dict[str, Any]:
         found["approve_to_next_step_ms"] = await stage("decisions", waiting.decisions(stack, count=size.decisions))
         found["timers"] = await stage("timers", waiting.timers(stack, count=size.timers))
         found["events"] = await stage("events", waiting.events(stack, few=100, many=10_000, count=size.events))
+        found["triggers"] = await stage(
+            "triggers", starting.triggers(stack, few=100, many=10_000, count=size.starting, rounds=5)
+        )
     with running_stack() as stack:
         found["memory"] = await stage("memory", memory.over_runs(stack, runs=size.memory_runs))
         found["parked"] = await stage("parked", parked.idle(stack, runs=10_000, seconds=size.idle_s))
@@ -174,5 +178,8 @@ def _at_the_top(found: dict[str, Any]) -> dict[str, Any]:
         "memory_mb_by_process": found["memory"]["at_the_end_mb"],
         "growth_width": found["fanout"]["time_growth"],
         "growth_history": found["history"]["cpu_growth"],
+        "events_per_s_100_triggers": found["triggers"]["100"]["per_s"],
+        "events_per_s_10k_triggers": found["triggers"]["10000"]["per_s"],
+        "growth_triggers": found["triggers"]["growth"],
         "idle_cores": found["parked"]["ours"],
     }

@@ -6,7 +6,7 @@ Takes figures as they are in the JSON, so a file of an earlier run prints as tha
 from collections.abc import Mapping
 from typing import Any
 
-from bench import dataflow, fanout, waiting
+from bench import dataflow, fanout, starting, waiting
 from bench.targets import TARGETS, Target, figure, missed
 
 WIDEST = 10_000
@@ -87,4 +87,6 @@ def _more(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
         rows += fanout.table(figures, WIDEST)
     if "dataflow" in figures:
         rows.append(dataflow.row(figures["dataflow"]))
+    if "triggers" in figures:
+        rows.append(starting.row(figures["triggers"]))
     return [*rows, *waiting.table(figures)]

@@ -62,6 +62,7 @@ TARGETS = (
     Target(key="memory_growth", title="the same, second half of the runs", bound=1.03),
     Target(key="growth_width", title="time per child, width 10,000 against 100", bound=1.1),
     Target(key="growth_history", title="tick cost, long history against 100", bound=1.1),
+    Target(key="growth_triggers", title="an event that starts a run, 10,000 triggers against 100", bound=1.5),
     Target(key="idle_cores", title="idle stack, 10,000 parked runs, share of a core", bound=0.02),
 )
 """The «speed» column. `memory_growth` is what «flat» means here: 3 % is what one measurement differs from the next."""
@@ -79,6 +80,9 @@ KEYS = (
     "memory_mb",
     "growth_width",
     "growth_history",
+    "events_per_s_100_triggers",
+    "events_per_s_10k_triggers",
+    "growth_triggers",
     "idle_cores",
 )
 """The keys that every JSON of a benchmark has at its top, whatever else is beside them."""

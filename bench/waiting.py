@@ -71,10 +71,10 @@ async def _events(stack: Stack, waiters: int, count: int, keys: int) -> dict[str
                 assert answer.matched == matched, answer
 
             applied = "select count(*) from eec_workflow_receipt where applied_time is null"
-            await _rate(stack, count // 4, lambda number: publish(f"k{number % keys}", 1))
+            await rate(stack, count // 4, lambda number: publish(f"k{number % keys}", 1))
             await until(owner, applied, 0)
-            unmatched = await _rate(stack, count, lambda _: publish("nobody", 0))
-            matched = await _rate(stack, count, lambda number: publish(f"k{number % keys}", 1))
+            unmatched = await rate(stack, count, lambda _: publish("nobody", 0))
+            matched = await rate(stack, count, lambda number: publish(f"k{number % keys}", 1))
             await until(owner, applied, 0)
     finally:
         await owner.close()
@@ -85,7 +85,7 @@ async def _events(stack: Stack, waiters: int, count: int, keys: int) -> dict[str
     }
 
 
-async def _rate(stack: Stack, count: int, call: Callable[[int], Awaitable[None]]) -> tuple[float, float]:
+async def rate(stack: Stack, count: int, call: Callable[[int], Awaitable[None]]) -> tuple[float, float]:
     """Calls per second, `CALLERS` of them in flight, and microseconds of CPU per call."""
     numbers = iter(range(count))
 

@@ -25,9 +25,13 @@ SAMPLE: dict[str, Any] = {
     "memory_mb_by_process": {"coordinator0": 90},
     "growth_width": 0.9,
     "growth_history": 1.02,
+    "events_per_s_100_triggers": 500,
+    "events_per_s_10k_triggers": 450,
+    "growth_triggers": 1.11,
     "idle_cores": 0.01,
     "events": {"events": 10, "100": {"matched_per_s": 800, "unmatched_per_s": 900}, "ratio_matched": 1, "ratio_unmatched": 1,
                "cpu_ratio_matched": 1, "cpu_ratio_unmatched": 1},
+    "triggers": {"events": 10, "100": {"per_s": 500, "cpu_us": 900}, "10000": {"per_s": 450, "cpu_us": 990}, "growth": 1.11, "cpu_growth": 1.1},
     "timers": {"timers": 10, "per_s": 4_000},
     "environment": {"commit": "0123456789ab"},
 }  # fmt: skip
