@@ -179,6 +179,7 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
     "trigger": {
         "schedule": {
             "next_time",
+            "last_time",
             "last_run_id",
             "started_count",
             "skipped_count",

@@ -14,6 +14,8 @@ import grpc
 import msgspec
 
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition_api
+from ductor.workflow.v1.admin_service_pb2_grpc import AdminServiceStub
+from ductor.workflow.v1.schedule_service_pb2_grpc import ScheduleServiceStub
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
 from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
@@ -48,9 +50,11 @@ class Client:
         self._metadata = outgoing(tenant_id=connection.tenant)
         self.definitions = WorkflowDefinitionServiceStub(channel("definition"))
         self.triggers = WorkflowTriggerServiceStub(channel("trigger"))
+        self.schedules = ScheduleServiceStub(channel("trigger"))
         self.runs = WorkflowServiceStub(channel("reads"))
         self.controls = WorkflowRunControlServiceStub(channel("run_control"))
         self.signals = WorkflowSignalServiceStub(channel("signals"))
+        self.admin = AdminServiceStub(channel("admin"))
 
     async def call(
         self, rpc: grpc.aio.UnaryUnaryMultiCallable[Ask, Answer], request: Ask, *, limit_s: float = CALL_LIMIT_S

@@ -49,7 +49,7 @@ grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run,
 grant select, insert on eec_workflow_run_start to ductor_trigger;
 grant insert on eec_workflow_run_label, eec_workflow_wakeup, eec_workflow_audit to ductor_trigger;
 grant select on eec_workflow_event_trigger, eec_workflow_env_override, eec_workflow_release_policy to ductor_trigger;
-grant select, update (next_time, last_run_id, started_count, skipped_count, failed_count, dropped_count, error_code, error_message, paused_by, pause_reason,
+grant select, update (next_time, last_time, last_run_id, started_count, skipped_count, failed_count, dropped_count, error_code, error_message, paused_by, pause_reason,
     pause_time, update_time) on eec_workflow_schedule to ductor_trigger;
 grant select, insert, update on eec_workflow_schedule_fire to ductor_trigger;
 

@@ -1,4 +1,4 @@
-"""The trigger service as a deployable: WorkflowTriggerService over gRPC. It gives birth to runs and lets callers wait for their checkpoints.
+"""The trigger service as a deployable: WorkflowTriggerService and ScheduleService over gRPC. It gives birth to runs and lets callers wait for checkpoints.
 
 It needs the database and nobody else: a run is accepted while every coordinator is down. It never writes what a run becomes.
 """
@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import asyncpg
 
-from ductor.workflow.v1 import run_pb2
+from ductor.workflow.v1 import run_pb2, schedule_service_pb2_grpc
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as rpc
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, is_outage, patient, refusal_of
-from ductord.db.pool import PROBES, OnRetry, open_pool, retrying
+from ductord.db.pool import PROBES, OnRetry, open_pool, retrying, tenant_transaction
+from ductord.db.queries import Queries
 from ductord.db.waits import Waits
 from ductord.model.enums import CheckpointStatus, RunStatus
 from ductord.model.errors import PayloadInvalid, Refusal
@@ -24,13 +25,16 @@ from ductord.rpc.answers import response_metadata, within
 from ductord.rpc.bounds import Limits
 from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import field_invalid, field_required, not_supported, of_payload, refused
+from ductord.rpc.errors import field_invalid, field_required, of_payload, refused
 from ductord.rpc.host import Scope, Service
 from ductord.rpc.metrics import Metrics
+from ductord.rpc.paging import page_of
 from ductord.rpc.payloads import fill_payload
 from ductord.starting.versions import Version, Versions
+from ductord.trigger import schedules
 from ductord.trigger.asked import Asked, read
 from ductord.trigger.birth import Birth, Outcome, Started, bear
+from ductord.trigger.event_triggers import list_event_triggers
 from ductord.trigger.outputs import after
 from ductord.trigger.resolving import not_found
 from ductord.trigger.waits import Ended, Key, ended_checkpoints
@@ -40,6 +44,7 @@ DEFAULT_WAIT_S: Final = 30
 MAX_WAIT_S: Final = 300
 
 _log = logging.getLogger("ductor.trigger")
+_q: Final = Queries("ductord.trigger")
 
 _STATUSES: Final = {s: run_pb2.RunStatus.Value(f"RUN_STATUS_{s.name}") for s in RunStatus}
 _CHECKPOINTS: Final = {s: run_pb2.CheckpointStatus.Value(f"CHECKPOINT_STATUS_{s.name}") for s in CheckpointStatus}
@@ -49,15 +54,22 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
     """The RPCs. `context` is only asked how much time the caller has left."""
 
     def __init__(
-        self, pool: asyncpg.Pool, waits: Waits[Key, Ended], settings: Settings, metrics: Metrics, on_retry: OnRetry
+        self,
+        pool: asyncpg.Pool,
+        waits: Waits[Key, Ended],
+        versions: Versions,
+        settings: Settings,
+        metrics: Metrics,
+        on_retry: OnRetry,
     ) -> None:
         self._pool = pool
         self._on_retry = on_retry
         self._waits = waits
-        self._versions = Versions()
+        self._versions = versions
         self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
         self._reply_bytes = settings.reply_max_bytes
         self._environment = settings.environment
+        self._wildcards = settings.events_wildcards_enabled
         self._starts = metrics.counter("ductor_run_starts", "Starts asked for, by what came of them.", ("result",))
 
     async def TriggerWorkflow(  # noqa: N802  # the contract's name
@@ -105,8 +117,19 @@ class Servicer(rpc.WorkflowTriggerServiceServicer):
     async def ListEventTriggers(  # noqa: N802
         self, request: api.ListEventTriggersRequest, context: Any
     ) -> api.ListEventTriggersResponse:
-        """Not built yet."""
-        raise not_supported("event_name", "event triggers are not part of this build")
+        """A page of the live patterns: all, a definition's, or those that an event of a name would meet (T3)."""
+        tenant_id = caller().tenant
+        page = page_of(request, tenant_id)
+
+        async def look() -> api.ListEventTriggersResponse:
+            async with tenant_transaction(self._pool, tenant_id) as db:
+                data, token = await list_event_triggers(
+                    db, tenant_id, request, page, wildcards=self._wildcards, name_bytes=self._limits.key_bytes
+                )
+                now = await db.fetchval(_q["now"])
+            return api.ListEventTriggersResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+        return await retrying(look, on_retry=self._on_retry)
 
     async def _bear(self, given_id: str, asked: Sequence[Asked], admit: Any) -> tuple[list[Outcome], datetime]:
         call = caller()
@@ -221,8 +244,11 @@ async def start(scope: Scope) -> None:
         scope.at_stop(listener.stop)
         listener.start()
     scope.metrics.gauge("ductor_checkpoint_waits", "Calls that wait for a checkpoint.").set_function(lambda: len(waits))
-    servicer = Servicer(pool, waits, settings, scope.metrics, scope.retried)
+    versions = Versions()
+    servicer = Servicer(pool, waits, versions, settings, scope.metrics, scope.retried)
     scope.rpcs(rpc.add_WorkflowTriggerServiceServicer_to_server, servicer)
+    operated = schedules.Servicer(pool, versions, settings, scope.metrics, scope.retried)
+    scope.rpcs(schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server, operated)
 
 
 SERVICE = Service(name="trigger", start=start)

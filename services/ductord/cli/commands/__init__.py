@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import audit, compensation, env, event, run, step, workflow
+from ductord.cli.commands import audit, compensation, env, event, release, run, schedule, step, workflow
 from ductord.cli.commands.options import Json, Target, Tenant
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app.add_typer(env.app, name="env")
 app.add_typer(run.app, name="run")
 app.add_typer(step.app, name="step")
 app.add_typer(event.app, name="event")
+app.add_typer(schedule.app, name="schedule")
+app.add_typer(release.app, name="release")
 app.add_typer(audit.app, name="audit")
 app.add_typer(compensation.app, name="compensation")
 

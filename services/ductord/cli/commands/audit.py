@@ -17,7 +17,10 @@ def _audit() -> None:
 @app.command("list")
 def list_(
     about: Annotated[
-        str, typer.Option("--about", metavar="KIND:ID", help="What it was done to: run:ID or definition:ID.")
+        str,
+        typer.Option(
+            "--about", metavar="KIND:ID", help="What it was done to: run:ID, definition:ID, schedule:ID or tenant:ID."
+        ),
     ] = "",
     action: Annotated[str, typer.Option("--action", metavar="WORD", help="What was done: publish, cancel, …")] = "",
     actor: Annotated[str, typer.Option("--actor", metavar="NAME", help="Who did it.")] = "",

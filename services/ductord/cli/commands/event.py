@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Target, Tenant
+from ductord.cli.commands.options import Json, Limit, Target, Tenant
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="External events: publish one, or see what one would do."
+    no_args_is_help=True, rich_markup_mode=None, help="External events: publish one, or see what one would do or start."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The event's name.")]
@@ -59,3 +59,24 @@ def explain(
     event = signalling.Event(name=name, key=key, event_id=id_, payload=payload)
     connection = client.Connection(target=target, tenant=tenant)
     ending.finish(signalling.explain(connection, event, run_id=run, as_json=as_json), as_json=as_json)
+
+
+@app.command()
+def triggers(
+    workflow: Annotated[
+        str, typer.Option("--workflow", metavar="SLUG|ID", help="Of one workflow, by slug or definition id.")
+    ] = "",
+    event: Annotated[
+        str, typer.Option("--event", metavar="NAME", help="Only those that an event of this name meets.")
+    ] = "",
+    limit: Limit = 50,
+    tenant: Tenant = "",
+    target: Target = "",
+    as_json: Json = False,
+) -> None:
+    """List the patterns of events that start runs."""
+    from ductord.cli import client, ending, schedules
+
+    connection = client.Connection(target=target, tenant=tenant)
+    work = schedules.event_triggers(connection, workflow=workflow, event=event, limit=limit, as_json=as_json)
+    ending.finish(work, as_json=as_json)
