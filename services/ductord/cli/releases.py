@@ -1,6 +1,7 @@
 """`ductor release show` and `set`: the tenant's release policy (T4)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ductor.workflow.v1 import admin_service_pb2 as api
 from ductord.cli.client import Connection, connected
@@ -21,8 +22,9 @@ async def set_policy(
     connection: Connection, *, mode: str, live: Sequence[str], reason: str, request_id: str, as_json: bool
 ) -> int:
     """Replace it; what counts now. Said twice it is the same, so it may be repeated."""
+    asked: Any = number(api.ReleaseMode.DESCRIPTOR, mode, "MODE")
     request = api.SetReleasePolicyRequest(
-        mode=api.ReleaseMode.Name(number(api.ReleaseMode.DESCRIPTOR, mode, "MODE")),
+        mode=asked,
         live_release_ids=live,
         reason=reason,
         request_id=request_id,

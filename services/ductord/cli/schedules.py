@@ -45,7 +45,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 async def listing(connection: Connection, *, workflow: str, status: str, limit: int, as_json: bool) -> int:
     """A tenant's schedules, or a workflow's."""
-    wanted = number(_STATUS, status, "--status")
+    wanted: Any = number(_STATUS, status, "--status")
     async with connected(connection) as client:
         found = await _schedules(client, workflow, wanted, limit)
     if as_json:
@@ -70,13 +70,14 @@ async def show_one(connection: Connection, schedule: str, *, as_json: bool) -> i
 
 async def list_fires(connection: Connection, schedule: str, *, outcome: str, limit: int, as_json: bool) -> int:
     """What became of the times of a schedule."""
-    wanted = number(_OUTCOME, outcome, "--outcome")
+    wanted: Any = number(_OUTCOME, outcome, "--outcome")
     async with connected(connection) as client:
         schedule_id = await _schedule_id(client, schedule)
 
         async def fetch(token: str, size: int) -> api.ListScheduleFiresResponse:
-            request = api.ListScheduleFiresRequest(schedule_id=schedule_id, page_size=size, page_token=token)
-            request.outcome = api.FireOutcome.Name(wanted)  # type: ignore[assignment]  # the runtime takes a name
+            request = api.ListScheduleFiresRequest(
+                schedule_id=schedule_id, outcome=wanted, page_size=size, page_token=token
+            )
             return await client.call(client.schedules.ListScheduleFires, request)
 
         found = await pages(fetch, limit)
@@ -202,12 +203,13 @@ async def event_triggers(connection: Connection, *, workflow: str, event: str, l
     return DONE
 
 
-async def _schedules(client: Client, workflow: str, status: int, limit: int) -> Sequence[api.Schedule]:
-    by = {"definition_id" if is_id(workflow) else "workflow_type": workflow} if workflow else {}
+async def _schedules(client: Client, workflow: str, status: Any, limit: int) -> Sequence[api.Schedule]:
+    definition_id, slug = (workflow, "") if is_id(workflow) else ("", workflow)
 
     async def fetch(token: str, size: int) -> api.ListSchedulesResponse:
-        request = api.ListSchedulesRequest(**by, page_size=size, page_token=token)
-        request.status = api.ScheduleStatus.Name(status)  # type: ignore[assignment]  # the runtime takes a name
+        request = api.ListSchedulesRequest(
+            definition_id=definition_id, workflow_type=slug, status=status, page_size=size, page_token=token
+        )
         return await client.call(client.schedules.ListSchedules, request)
 
     return await pages(fetch, limit)

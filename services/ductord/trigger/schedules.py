@@ -14,6 +14,7 @@ from ductor.workflow.v1 import schedule_service_pb2_grpc as rpc
 from ductord.db.ids import new_id
 from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
+from ductord.engine.timetable import Gap
 from ductord.model.ids import canonical
 from ductord.model.jsonvalue import dumps
 from ductord.model.starting import OVERLAP_POLICIES
@@ -303,7 +304,7 @@ def _retired(row: shown.Row) -> Exception:
     return refused("SCHEDULE_RETIRED", message, **ids)
 
 
-def _gap_columns(gap: spans.Gap | None) -> tuple[datetime | None, datetime | None, int | None]:
+def _gap_columns(gap: Gap | None) -> tuple[datetime | None, datetime | None, int | None]:
     return (None, None, None) if gap is None else (gap.first, gap.last, gap.count)
 
 

@@ -23,14 +23,14 @@ _CHANGES: Final = {"": api.CLOCK_CHANGE_UNSPECIFIED} | {
 
 def asked_span(request: api.BackfillScheduleRequest) -> tuple[datetime, datetime]:
     """(from, to] of a backfill. Raises FIELD_REQUIRED, FIELD_INVALID."""
-    times = []
-    for field in ("from_time", "to_time"):
-        if not request.HasField(field):  # type: ignore[arg-type]  # both are
-            raise field_required(field)
-        times.append(time_of(getattr(request, field), field))
-    if times[0] >= times[1]:
+    if not request.HasField("from_time"):
+        raise field_required("from_time")
+    if not request.HasField("to_time"):
+        raise field_required("to_time")
+    begin, end = time_of(request.from_time, "from_time"), time_of(request.to_time, "to_time")
+    if begin >= end:
         raise field_invalid("from_time", "is not before to_time")
-    return times[0], times[1]
+    return begin, end
 
 
 def backfilled(row: Row, span: tuple[datetime, datetime], now: datetime) -> tuple[datetime, ...]:
