@@ -115,6 +115,37 @@ definition:
       scatter: {items_expr: TRIGGER.payload.volumes, mode: child_workflow, workflow: {family_slug: volume}}
   edges: []
 """,
+    # begin by themselves: once a year, twice a year, when somebody orders for more than ten
+    "report": """\
+type: workflow_definition
+definition:
+  family_slug: report
+  schedule: {cron_expression: 0 3 1 1 *, timezone: Europe/Berlin}
+  steps:
+    - {ref: read, type: wait, wait: {signal: read}}
+  edges: []
+""",
+    "audit": """\
+type: workflow_definition
+definition:
+  family_slug: audit
+  triggers:
+    - {id: morning, type: schedule, schedule: {cron_expression: 0 6 1 1 *}}
+    - {id: evening, type: schedule, schedule: {cron_expression: 0 18 1 1 *}}
+  steps:
+    - {ref: look, type: action, action: core:echo}
+  edges: []
+""",
+    "welcome": """\
+type: workflow_definition
+definition:
+  family_slug: welcome
+  triggers:
+    - {id: created, type: event, patterns: [order.created], filter: EVENT.payload.sum > 10}
+  steps:
+    - {ref: greet, type: action, action: core:echo, args: {to: "${{ TRIGGER.event.payload.name }}"}}
+  edges: []
+""",
     # an undo that cannot be done by a machine
     "stubborn": """\
 type: workflow_definition

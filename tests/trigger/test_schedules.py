@@ -433,7 +433,7 @@ async def test_t2_a_preview_is_bounded(operator: Operator) -> None:
 
 async def test_t2_the_input_knows_its_time(operator: Operator, owner: asyncpg.Connection) -> None:
     """T2: a backfilled run learns the time that it is for, not the time that it is."""
-    template = Template(tree={"for": "${{ TRIGGER.scheduled_time }}"}, names=("TRIGGER",))
+    template = Template(tree={"for": "${{ TRIGGER.scheduled_time }}"}, static=False, names=("TRIGGER",))
     schedule = await operator.published(firing("*/10 * * * *", input_=template))
     answer = await operator.backfill(schedule, "11:50:00", "12:00:00")
     text = await owner.fetchval(

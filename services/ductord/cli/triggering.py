@@ -25,6 +25,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     labels: tuple[str, ...] = ()
     tier: str = ""
+    release: str = ""
 
 
 async def trigger(
@@ -57,6 +58,7 @@ def asked(order: Order) -> api.TriggerWorkflowRequest:
         subject_type=subject_type,
         subject_id=subject_id,
         idempotency_key=order.key,
+        external_deployment_id=order.release,
         tier=number(common.Tier.DESCRIPTOR, order.tier, "--tier"),  # type: ignore[arg-type]
         payload_format=common.PAYLOAD_FORMAT_JSON,
     )

@@ -25,7 +25,7 @@ from ductord.rpc.config import Settings
 from ductord.rpc.errors import field_required, refused
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.paging import Page, page_of
-from ductord.starting.fires import FIRES, Asked, Fired, Fires, Scheduled
+from ductord.starting.fires import FIRES, Asked, Fired, Fires, Scheduled, Unfireable
 from ductord.starting.versions import Versions
 from ductord.trigger import shown, spans
 from ductord.trigger.event_triggers import FIRST_ID, definition_of
@@ -129,7 +129,7 @@ class Servicer(rpc.ScheduleServiceServicer):
     ) -> api.TriggerScheduleNowResponse:
         """Fire it once, paused or not. A request that was made before finds its fire, whatever has become of the schedule since.
 
-        Raises SCHEDULE_NOT_FOUND, SCHEDULE_RETIRED.
+        Raises SCHEDULE_NOT_FOUND, SCHEDULE_RETIRED, SCHEDULE_BROKEN.
         """
         act = self._act(request, "trigger_schedule")
 
@@ -147,7 +147,7 @@ class Servicer(rpc.ScheduleServiceServicer):
                 overlap_policy=shown.POLICY_WORD[request.overlap_policy],
                 request_id=act.request_id,
             )
-            [fired] = await self._fires.fire(db, [asked], traceparent=act.call.traceparent)
+            fired = await self._fire(db, act, asked)
             await act.write(db, outcome=fired[0].outcome, run_id=fired[0].run_id)
             return await _asked_fire(db, act), False, row["now"], fired
 
@@ -174,7 +174,7 @@ class Servicer(rpc.ScheduleServiceServicer):
                 raise _retired(row)
             times = spans.backfilled(row, span, row["now"])
             asked = Asked(schedule=Scheduled.of(row), times=times, source="backfill", overlap_policy=policy)
-            [fired] = await self._fires.fire(db, [asked], traceparent=act.call.traceparent)
+            fired = await self._fire(db, act, asked)
             begin, end = (time.isoformat() for time in span)
             await act.write(db, from_time=begin, to_time=end, overlap_policy=policy, **_counts(fired))
             return fired, row["now"]
@@ -217,6 +217,15 @@ class Servicer(rpc.ScheduleServiceServicer):
         entries, token = _cut(page, rows, lambda row: (row["nominal_time"], row["kind"]))
         data = [shown.fire(row) for row in entries]
         return api.ListScheduleFiresResponse(data=data, next_page_token=token, metadata=response_metadata(now))
+
+    async def _fire(self, db: asyncpg.Connection, act: "_Act", asked: Asked) -> Sequence[Fired]:
+        """What became of the times. Raises SCHEDULE_BROKEN for a version that cannot be read."""
+        try:
+            [fired] = await self._fires.fire(db, [asked], traceparent=act.call.traceparent)
+        except Unfireable as error:
+            message = f"the schedule cannot fire: {error.fault.message}"
+            raise refused("SCHEDULE_BROKEN", message, schedule_id=act.schedule_id) from None
+        return fired
 
     async def _in_transaction(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         """What `work` gives, in a transaction of the caller's tenant. It may be done again."""

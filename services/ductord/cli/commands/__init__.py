@@ -147,6 +147,9 @@ def trigger(
     tier: Annotated[
         str, typer.Option("--tier", metavar="critical|standard|bulk", help="Weight class of the run's tasks.")
     ] = "",
+    release: Annotated[
+        str, typer.Option("--release", metavar="ID", help="The caller's release, where the tenant pins them.")
+    ] = "",
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the run's end; exit code 1 unless it completed.")
     ] = False,
@@ -162,7 +165,13 @@ def trigger(
     from ductord.cli import client, ending, triggering
 
     order = triggering.Order(
-        workflow=workflow, input=input_, key=key, subject=subject, labels=tuple(label or ()), tier=tier
+        workflow=workflow,
+        input=input_,
+        key=key,
+        subject=subject,
+        labels=tuple(label or ()),
+        tier=tier,
+        release=release,
     )
     connection = client.Connection(target=target, tenant=tenant)
     ending.finish(
