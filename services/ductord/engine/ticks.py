@@ -125,7 +125,9 @@ def _days(cron: Cron, zone: ZoneInfo, day: date) -> Iterator[Steady | Changing]:
                 offset = _offset(zone, day)
             if times:
                 yield Changing(sorted(times))
+                end = day.year + _HORIZON
         if cron.matches(day):
+            end = day.year + _HORIZON
             yield Steady(cron, datetime.combine(day, time(), UTC) - offset)
         day += _DAY
 

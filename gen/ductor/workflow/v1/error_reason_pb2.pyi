@@ -95,7 +95,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_BACKFILL_TOO_LARGE: _ErrorReason.ValueType  # 48
     """The span has more times than one call may fire; ask for it in parts. Code: INVALID_ARGUMENT. Metadata: field, limit."""
     ERROR_REASON_SCHEDULE_BROKEN: _ErrorReason.ValueType  # 49
-    """The times of the schedule cannot be computed. Code: FAILED_PRECONDITION. Metadata: schedule_id."""
+    """The times of the schedule cannot be computed, or its version not be read. Code: FAILED_PRECONDITION. Metadata: schedule_id."""
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 60
     """There is no such run for this tenant. Code: NOT_FOUND. Metadata: none."""
     ERROR_REASON_STEP_NOT_FOUND: _ErrorReason.ValueType  # 61
@@ -249,7 +249,7 @@ ERROR_REASON_SCHEDULE_RETIRED: ErrorReason.ValueType  # 47
 ERROR_REASON_BACKFILL_TOO_LARGE: ErrorReason.ValueType  # 48
 """The span has more times than one call may fire; ask for it in parts. Code: INVALID_ARGUMENT. Metadata: field, limit."""
 ERROR_REASON_SCHEDULE_BROKEN: ErrorReason.ValueType  # 49
-"""The times of the schedule cannot be computed. Code: FAILED_PRECONDITION. Metadata: schedule_id."""
+"""The times of the schedule cannot be computed, or its version not be read. Code: FAILED_PRECONDITION. Metadata: schedule_id."""
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 60
 """There is no such run for this tenant. Code: NOT_FOUND. Metadata: none."""
 ERROR_REASON_STEP_NOT_FOUND: ErrorReason.ValueType  # 61
