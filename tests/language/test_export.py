@@ -86,6 +86,29 @@ def test_unfinished_drafts_can_be_written() -> None:
 
 def test_the_schema_accepts_what_compile_accepts() -> None:
     schema = Schema(json_schema())
+    triggers = [
+        {"id": "m", "type": "manual"},
+        {
+            "id": "e",
+            "type": "event",
+            "patterns": ["a.b", "a.*"],
+            "filter": "EVENT.payload.x",
+            "input": {"x": "${{ EVENT.id }}"},
+            "tier": "bulk",
+        },
+        {
+            "id": "s",
+            "type": "schedule",
+            "schedule": {"cron_expression": "0 2 * * *", "timezone": "UTC", "catchup_window_ms": 1_000},
+            "input": [],
+        },
+    ]
+    tree = definition(
+        step("a"), triggers=triggers, schedule={"cron_expression": "* * * * *", "overlap_policy": "allow_all"}
+    )
+    assert compile_definition(tree).errors == ()
+    assert schema.faults({"type": "workflow_definition", "definition": tree}) == ()
+    assert read_back(tree) == tree
     for text in (HELLO_WORLD, export_yaml(RICH)):
         document = YAML(typ="safe", pure=True).load(text)
         assert schema.faults(document) == ()
@@ -101,6 +124,16 @@ def test_the_schema_accepts_what_compile_accepts() -> None:
         definition(step("a", compensation={"failure_policy": "give_up"})),
         definition(step("a", compensation={"finally": [{"args": {}}]})),
         definition(triggers=[{"id": "t", "type": "event"}]),
+        definition(step("a"), triggers=[{"id": "t", "type": "event", "patterns": []}]),
+        definition(step("a"), triggers=[{"id": "t", "type": "manual", "input": {}}]),
+        definition(step("a"), triggers=[{"id": "t", "type": "schedule"}]),
+        definition(
+            step("a"),
+            triggers=[{"id": "t", "type": "schedule", "schedule": {"cron_expression": "* * * * *"}, "filter": "true"}],
+        ),
+        definition(step("a"), schedule={"cron_expression": "* * * * *", "overlap_policy": "queue"}),
+        definition(step("a"), schedule={"cron_expression": "* * * * *", "catchup_window_ms": 999}),
+        definition(step("a"), schedule={"timezone": "UTC"}),
         definition(edges=[edge("a", "b", "sucess")]),
         definition(variables={"a-b": 1}),
         definition(fail_policy="now"),
