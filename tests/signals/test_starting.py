@@ -47,6 +47,7 @@ async def test_t3_an_event_starts_a_run(sender: Sender, live: Live) -> None:
         "event": {"name": "order.created", "id": "e", "correlation_key": "k", "payload_is_input": True},
     }
     assert await live.owner.fetchval("select publish_time from eec_workflow_event where event_id = 'e'") == time
+    assert run.pop("event_payload") is None, "it is the input"
     version_id, traceparent = run.pop("version_id"), run.pop("traceparent")
     assert version_id in live.catalogue.manifests
     assert traceparent.startswith("00-")
@@ -143,7 +144,7 @@ async def test_t3_inputs(sender: Sender, live: Live) -> None:
     assert len((await sender.publish(event_id="e", payload={"id": 7})).started_run_ids) == 3
     runs = {run["family_slug"]: run for run in await live.runs()}
     assert runs["order"]["input"] == {"id": 7, "to": "x-e", "n": 1}
-    assert runs["order"]["origin"]["event"]["payload"] == {"id": 7}
+    assert runs["order"]["event_payload"] == {"id": 7}
     assert "payload_is_input" not in runs["order"]["origin"]["event"]
     for slug in ("plain", "same"):
         assert runs[slug]["input"] == {"id": 7}
