@@ -196,6 +196,8 @@ def test_tc_04_an_outage_of_years_is_counted_by_its_days() -> None:
     gap = timetable.gap("* * * * *", "America/New_York", utc(2014, 1, 1), utc(2024, 1, 1))
     assert gap == Gap(first=utc(2014, 1, 1, 0, 1), last=utc(2024, 1, 1), count=MAX_COUNTED)
     assert timetable.first_after("0 0 29 2 *", "UTC", utc(2096, 3, 1)) == utc(2104, 2, 29)
+    leap_days = timetable.times("0 0 29 2 *", "UTC", utc(1970, 1, 1), utc(2024, 3, 1), 100)
+    assert [time.year for time in leap_days] == [*range(1972, 2025, 4)], "however long the span is"
     assert timetable.gap("0 0 29 2 *", "UTC", utc(1990, 1, 1), utc(2024, 2, 28)) == Gap(
         first=utc(1992, 2, 29), last=utc(2020, 2, 29), count=8
     )

@@ -100,13 +100,18 @@ class MemorySchedule:
         if gap is None:
             return
         self._last = gap.last
-        self._counts[outcome] += gap.count
+        count = gap.count
+        if outcome == "missed":  # not what a backfill has started meanwhile
+            count -= sum(gap.first <= moment <= gap.last and self._started(moment) for moment, _ in self._fires)
+        if count == 0:
+            return
+        self._counts[outcome] += count
         self._fires[gap.first, "gap"] = Fire(
             nominal_time=gap.first,
             kind="gap",
             outcome=outcome,
             source="timetable",
-            count=gap.count,
+            count=count,
             until_time=gap.last,
         )
 
