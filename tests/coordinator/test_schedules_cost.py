@@ -32,7 +32,14 @@ async def test_a_look_reads_what_it_takes(database: Database, books: Books) -> N
     coordinator = await asyncpg.connect(database.dsn("coordinator"), server_settings={"jit": "off", **PLANS})
     try:
         await coordinator.execute("set plan_cache_mode = force_generic_plan")
-        spoken = {"claim": LOOP, "next_due": LOOP, "started_within": LOOP, "active": FIRES, "fired": FIRES}
+        spoken = {
+            "look": LOOP,
+            "claim": LOOP,
+            "next_due": LOOP,
+            "started_within": LOOP,
+            "active": FIRES,
+            "fired": FIRES,
+        }
         for name, of in spoken.items():
             await coordinator.execute(f"prepare look_{name} as {of[name]}")
             await coordinator.execute(f"explain execute look_{name}({', '.join(['null'] * _arguments(of[name]))})")
@@ -44,6 +51,7 @@ async def test_a_look_reads_what_it_takes(database: Database, books: Books) -> N
         await books.owner.execute("analyze")
         time, ids = f"'{now.isoformat()}'::timestamptz", f"array['{schedule}']::uuid[]"
         said = {
+            "look": f"{time} - interval '10 seconds'",
             "claim": f"{SCHEDULES}, null, {FORMAT_VERSION}, {ENGINE_LEVEL}, {time}",
             "next_due": time,
             "started_within": f"array['{TENANT}'], {ids}, array[{time} - interval '5 minutes'], array[{time}]",

@@ -73,7 +73,10 @@ async def turn(connection: asyncpg.Connection, fires: Fires, since: datetime | N
     makes once per period (PG-05)."""
     turned = Turned()
     claimed: list[asyncpg.Record] = []
-    now = await connection.fetchval(SQL["now"])
+    look = await connection.fetchrow(SQL["look"], since)
+    now = look["now"]
+    if not look["due"]:
+        return Turned(next_s=look["next_s"], since=now - _LATE_COMMIT)
     try:
         async with transaction(connection):
             claimed = await connection.fetch(SQL["claim"], SCHEDULES, since, FORMAT_VERSION, ENGINE_LEVEL, now)

@@ -1,7 +1,10 @@
 -- The statements of the schedules' loop. A schedule is dealt with by whoever has its row; nobody waits for it.
 
--- name: now
-select eec_now();
+-- name: look
+-- The time, whether a schedule is due ($1: as below), and the seconds until the next one is: all that an idle turn asks.
+select eec_now() as now,
+       exists (select from eec_workflow_schedule d where d.next_time <= eec_now() and d.next_time >= coalesce($1::timestamptz, '-infinity')) as due,
+       (select extract(epoch from s.next_time - eec_now())::float8 from eec_workflow_schedule s where s.next_time > eec_now() order by s.next_time limit 1) as next_s;
 
 -- name: claim
 -- Schedules that are due at $5, the latest first. $2: what was due before has been seen to; a long snapshot elsewhere keeps the entries of all times that ever were
