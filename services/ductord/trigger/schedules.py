@@ -97,10 +97,12 @@ class Servicer(rpc.ScheduleServiceServicer):
             await db.execute(
                 _q["pause"], act.call.tenant, act.schedule_id, now, act.call.actor, act.reason, *_gap_columns(gap)
             )
-            await act.write(db, dropped=gap.count if gap else 0)
+            act.dropped = gap.count if gap else 0
+            await act.write(db, dropped=act.dropped)
             return await _row(db, act.schedule_id)
 
         row = await self._in_transaction(pause)
+        self._counted.labels("dropped", "timetable").inc(act.dropped)
         return api.PauseScheduleResponse(data=shown.schedule(row), metadata=response_metadata(row["now"]))
 
     async def ResumeSchedule(  # noqa: N802
@@ -118,10 +120,12 @@ class Servicer(rpc.ScheduleServiceServicer):
             gap = spans.fallen_in_pause(row, row["now"])
             stands = spans.first_after(row, row["now"])
             await db.execute(_q["resume"], act.call.tenant, act.schedule_id, *stands, *_gap_columns(gap))
-            await act.write(db, dropped=gap.count if gap else 0)
+            act.dropped = gap.count if gap else 0
+            await act.write(db, dropped=act.dropped)
             return await _row(db, act.schedule_id)
 
         row = await self._in_transaction(resume)
+        self._counted.labels("dropped", "timetable").inc(act.dropped)
         return api.ResumeScheduleResponse(data=shown.schedule(row), metadata=response_metadata(row["now"]))
 
     async def TriggerScheduleNow(  # noqa: N802
@@ -257,6 +261,7 @@ class _Act:
         self.schedule_id = schedule_id
         self.reason = reason
         self.request_id = request_id
+        self.dropped = 0  # times that a pause or its end let go by
         self._action = action
         self._audit_id = new_id()
 
