@@ -133,7 +133,11 @@ def test_event_triggers_are_listed(shop: Shop) -> None:
 
 def test_a_release_policy_t4(shop: Shop) -> None:
     """T4: shown, set, and in the way of who names no live release."""
-    assert shop.ductor("release", "show") == (0, "mode  off\n", "")
+    assert shop.json("release", "show")["data"] == {
+        "mode": "off", "live_release_ids": [], "update_time": None, "updated_by": "",
+    }  # fmt: skip
+    code, output, errors = shop.ductor("release", "show")
+    assert (code, output.split(), errors) == (0, ["mode", "off"], "")
     try:
         code, output, _ = shop.ductor("release", "set", "required", "blue", "green", "--reason", "wave 2")
         assert (code, output.splitlines()[:2]) == (0, ["mode           required", "live releases  blue, green"])

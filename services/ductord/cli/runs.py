@@ -12,9 +12,8 @@ from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli.client import Client, Connection, connected, pages
 from ductord.cli.ending import DONE
 from ductord.cli.output import print_json, status_text, table
-from ductord.cli.trail import time_of
 from ductord.cli.waits import wait_text
-from ductord.cli.words import local, number, pair, plain, span, word
+from ductord.cli.words import local, number, pair, plain, span, time_of, word
 
 EXACT = common.PAYLOAD_FORMAT_JSON
 EVERYTHING = 1_000_000

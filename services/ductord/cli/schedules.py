@@ -18,8 +18,7 @@ from ductord.cli.client import Client, Connection, connected, is_id, pages
 from ductord.cli.ending import DONE, FAILED, MISUSED, CommandFailed
 from ductord.cli.operating import surely
 from ductord.cli.output import counted, facts, print_json, say, show, status_text, table
-from ductord.cli.trail import time_of
-from ductord.cli.words import local, number, plain, word
+from ductord.cli.words import local, number, plain, time_of, word
 from ductord.engine import moments, timetable
 from ductord.trigger.spans import preview as shown
 

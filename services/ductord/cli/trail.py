@@ -1,22 +1,16 @@
 """`ductor audit list`, and the audit trail of one run: who did what, and why (C8)."""
 
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from rich.text import Text
 
 from ductor.workflow.v1 import run_pb2 as model
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductord.cli.client import Client, Connection, connected, pages
-from ductord.cli.ending import DONE, MISUSED, CommandFailed
+from ductord.cli.ending import DONE
 from ductord.cli.output import compact, print_json, status_text, table
 from ductord.cli.runs import EVERYTHING, EXACT
-from ductord.cli.words import local, plain
-
-_AGO = re.compile(r"([1-9]\d{0,8})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+from ductord.cli.words import local, plain, time_of
 
 
 async def listing(
@@ -55,24 +49,6 @@ def trail(found: Sequence[model.AuditEntry], as_json: bool, *, targets: bool = F
         return
     columns = ("TIME", "WHO", "DID", *(("TO",) if targets else ()), "OUTCOME", "REASON", "REQUEST", "DETAIL")
     table(columns, [_row(entry, targets) for entry in found])
-
-
-def time_of(text: str, option: str) -> Timestamp:
-    """`90s`, `15m`, `2h`, `7d` before now, or an RFC 3339 time. Raises `CommandFailed`."""
-    stamp = Timestamp()
-    try:
-        stamp.FromDatetime(_when(text))
-    except (ValueError, OverflowError):
-        message = f"{option} {text!r} is neither a length such as 15m, 2h or 7d nor a time such as 2026-01-31T12:00:00Z"
-        raise CommandFailed(message, code=MISUSED) from None
-    return stamp
-
-
-def _when(text: str) -> datetime:
-    ago = _AGO.fullmatch(text)
-    if ago is None:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
 
 
 def _row(entry: model.AuditEntry, targets: bool) -> list[str | Text]:

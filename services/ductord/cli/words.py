@@ -1,16 +1,20 @@
 """Words, times and numbers for people, and answers as JSON for `--json`, exactly as the REST door writes them."""
 
 import json
-from datetime import UTC
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from ductord.cli.ending import MISUSED, CommandFailed
 from ductord.rpc.vocabulary import Dialect
 from ductord.rpc.writing import Writer
 
 _rest: Final = Writer(Dialect.REST)
+_AGO: Final = re.compile(r"([1-9]\d{0,8})([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def plain(message: Message) -> Any:
@@ -77,3 +81,21 @@ def local(timestamp: Any) -> str:
 def moment(timestamp: Any) -> str:
     """RFC 3339, UTC, microseconds."""
     return str(timestamp.ToDatetime(tzinfo=UTC).isoformat(timespec="microseconds")).replace("+00:00", "Z")
+
+
+def time_of(text: str, option: str) -> Timestamp:
+    """`90s`, `15m`, `2h`, `7d` before now, or an RFC 3339 time. Raises `CommandFailed`."""
+    stamp = Timestamp()
+    try:
+        stamp.FromDatetime(_when(text))
+    except (ValueError, OverflowError):
+        message = f"{option} {text!r} is neither a length such as 15m, 2h or 7d nor a time such as 2026-01-31T12:00:00Z"
+        raise CommandFailed(message, code=MISUSED) from None
+    return stamp
+
+
+def _when(text: str) -> datetime:
+    ago = _AGO.fullmatch(text)
+    if ago is None:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
