@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.coordinator.timetables import HURRY
 from tests.support.api import Api
 from tests.support.stack import TENANT, Stack, running_stack
 
@@ -22,10 +23,6 @@ _EACH = 20
 """Schedules of one definition."""
 
 FAST: dict[str, Any] = {"DUCTOR_POLL_MS": "100", "DUCTOR_SWEEP_MS": "1000"}
-HURRY = (
-    "do $$ begin execute format('create or replace function eec_now() returns timestamptz language sql stable parallel safe as"
-    " $f$ select %1$L::timestamptz + 60 * (statement_timestamp() - %1$L::timestamptz) $f$', statement_timestamp()); end $$"
-)
 MINUTE = timedelta(minutes=1)
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300), pytest.mark.xdist_group("stack")]

@@ -21,6 +21,11 @@ _CLOCK = (
     "create table test_clock (at timestamptz not null); grant select on test_clock to public; insert into test_clock values ($clock$START$clock$);"
     " create or replace function eec_now() returns timestamptz language sql stable parallel safe as $$ select at from test_clock $$"
 )
+HURRY = (
+    "do $$ begin execute format('create or replace function eec_now() returns timestamptz language sql stable parallel safe as"
+    " $f$ select %1$L::timestamptz + 60 * (statement_timestamp() - %1$L::timestamptz) $f$', statement_timestamp()); end $$"
+)
+"""From now on a minute of the database's clock is a second: cron knows minutes only."""
 _ROW = (
     "insert into eec_workflow_schedule (tenant_id, schedule_id, definition_id, family_slug, trigger_id, version_id, version, cron_expression, timezone,"
     " catchup_window_ms, overlap_policy, next_time)"
