@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
+from ductord.admin import service as admin
 from ductord.dispatch import requests
 from ductord.engine import document, draft_ops, moments, windows, yamltext
 from ductord.engine.compile import MAX_COMPENSATING_ACTIONS, MAX_EDGES, MAX_STEPS
@@ -21,12 +22,13 @@ from ductord.engine.steps import event_set, human_loop
 from ductord.model import jsonvalue
 from ductord.model.authored import compensation, fans, waits, words
 from ductord.model.fanout import MAX_CHILDREN, MAX_DEPTH
+from ductord.model.starting import MAX_BACKFILL
 from ductord.rpc import paging
 from ductord.rpc.config import Settings
 from ductord.rpc.reasons import CODES
 from ductord.signals import asked as published
 from ductord.signals import telling
-from ductord.trigger import asked
+from ductord.trigger import asked, spans
 from ductord.trigger import service as trigger
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +63,10 @@ LIMITS_TABLE = {
     "runs of one batch trigger": trigger.MAX_BATCH,
     "reports or heartbeats of one call": requests.MAX_BATCH,
     "labels of a run": asked.MAX_LABELS,
+    "live releases of a tenant (T4)": admin.MAX_RELEASES,
+    "a release's name, in bytes": admin.MAX_RELEASE_BYTES,
+    "times of one backfill (T2)": MAX_BACKFILL,
+    "times of one preview": spans.MAX_PREVIEW,
     "`retry_max_attempts`": words.MAX_ATTEMPTS,
     "a duration in a definition": words.MAX_DURATION_MS,
     "a moment to wait for": moments.LONGEST.days,
