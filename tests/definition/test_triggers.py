@@ -73,6 +73,12 @@ async def test_rows_follow_the_newest_version(definitions: Definitions, rows: Ro
         [("nightly", True, second.id, 2, True), ("schedule", True, second.id, 2, True)],
         [],
     )
+    await definitions.update(draft.id, 4, {"setSettings": {"clearFields": ["schedule"]}})
+    await definitions.publish(draft.id)
+    assert await rows.of("eec_workflow_schedule", "trigger_id, live, version") == [
+        ("nightly", True, 3),
+        ("schedule", False, 2),
+    ]
 
 
 async def test_archiving_the_newest_version_retires_and_an_older_one_does_not(
