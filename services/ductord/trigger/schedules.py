@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import asyncpg
+from msgspec.structs import replace
 
 from ductor.workflow.v1 import schedule_service_pb2 as api
 from ductor.workflow.v1 import schedule_service_pb2_grpc as rpc
@@ -141,7 +142,7 @@ class Servicer(rpc.ScheduleServiceServicer):
             row = await _held(db, act.schedule_id)
             known = await _asked_fire(db, act)
             if known is not None:
-                return known, True, row["now"], ()
+                return known, known["run_id"] is None or known["run_id"] not in act.started, row["now"], ()
             if not row["live"]:
                 raise _retired(row)
             asked = Asked(
@@ -223,12 +224,17 @@ class Servicer(rpc.ScheduleServiceServicer):
         return api.ListScheduleFiresResponse(data=data, next_page_token=token, metadata=response_metadata(now))
 
     async def _fire(self, db: asyncpg.Connection, act: "_Act", asked: Asked) -> Sequence[Fired]:
-        """What became of the times. Raises SCHEDULE_BROKEN for a version that cannot be read."""
+        """What became of the times; what an earlier try of this call has started, whose commit went unheard, it has started.
+
+        Raises SCHEDULE_BROKEN for a version that cannot be read.
+        """
         try:
             [fired] = await self._fires.fire(db, [asked], traceparent=act.call.traceparent)
         except Unfireable as error:
             message = f"the schedule cannot fire: {error.fault.message}"
             raise refused("SCHEDULE_BROKEN", message, schedule_id=act.schedule_id) from None
+        fired = [replace(one, outcome="started") if one.run_id in act.started else one for one in fired]
+        act.started.update(one.run_id for one in fired if one.outcome == "started")
         return fired
 
     async def _in_transaction(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
@@ -261,6 +267,7 @@ class _Act:
         self.schedule_id = schedule_id
         self.reason = reason
         self.request_id = request_id
+        self.started: set[str] = set()  # runs that a try of it has started
         self.dropped = 0  # times that a pause or its end let go by
         self._action = action
         self._audit_id = new_id()

@@ -82,9 +82,10 @@ changed as (
 select eec_notify('ductor_schedule') from changed;
 
 -- name: insert_audit
--- In the transaction that does it, so that what is written down has happened (C8).
+-- In the transaction that does it, so that what is written down has happened (C8). It is there already where an earlier try was committed unheard.
 insert into eec_workflow_audit (tenant_id, audit_id, actor, action, target, reason, request_id, outcome, detail)
-values ($1, $2, $3, $4, 'schedule:' || $5::uuid::text, $6, $7, 'applied', $8::jsonb);
+values ($1, $2, $3, $4, 'schedule:' || $5::uuid::text, $6, $7, 'applied', $8::jsonb)
+on conflict do nothing;
 
 -- name: event_triggers
 -- A page of all patterns, in their order.
