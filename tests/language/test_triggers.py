@@ -104,7 +104,8 @@ def test_the_level_of_behaviour_is_the_lowest_that_runs_it(tree: Any, level: int
 
 @pytest.mark.parametrize(
     "cron",
-    ["0 0 31 2 *", "5-1 * * * *", "* * * * *\n", "* * * * * *", "R R * * *", "", "@reboot", "60 * * * *", "*/0 * * * *", "0 0 30 2 *", "* * * * 8"],
+    ["0 0 31 2 *", "5-1 * * * *", "* * * * *\n", "* * * * * *", "R R * * *", "", "@reboot", "60 * * * *", "*/0 * * * *", "0 0 30 2 *",
+     "* * * * 8", "0 0 */31 2 1#5"],
 )  # fmt: skip
 def test_cron_text_that_cannot_be_is_refused_tc_04(cron: str) -> None:
     assert codes(definition(step("a"), triggers=[on(cron)])) == [

@@ -1,6 +1,6 @@
 """Every story of this folder, played in memory. `--rewrite` writes the transcripts anew: read the diff before you keep it.
 
-The stories named after field cases have their very inputs: TC-01, TC-02, TC-04, TC-05, TC-06.
+The stories named after field cases have their very inputs: TC-01, TC-02, TC-04, TC-05, TC-06, TC-08.
 """
 
 from pathlib import Path
