@@ -71,9 +71,9 @@ open as (
 ),
 live as (
     select distinct on (t.definition_id, t.trigger_id) t.definition_id, t.trigger_id, t.family_slug, t.version_id, t.version,
-           coalesce(o.variables::text, '{}') as variables
+           coalesce((select o.variables::text from eec_workflow_env_override o
+                     where o.tenant_id = $1 and o.definition_id = t.definition_id and o.environment = $6), '{}') as variables
     from eec_workflow_event_trigger t
-    left join eec_workflow_env_override o on o.tenant_id = $1 and o.definition_id = t.definition_id and o.environment = $6
     where t.tenant_id = $1 and t.pattern = any($5::text[]) and not exists (select from known)
     order by t.definition_id, t.trigger_id
 )
