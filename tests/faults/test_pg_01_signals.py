@@ -8,6 +8,7 @@ import pytest
 
 from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as rpc
+from ductord.model.starting import event_run_id
 from tests.faults.load import answered
 from tests.faults.wire import Wire
 from tests.support.api import Api
@@ -86,3 +87,35 @@ async def test_pg_01_word_of_unknown_outcome(stack: Stack, api: Api, owner: asyn
         runs,
     )
     assert {row["run_id"]: row["became"] for row in rows} == dict.fromkeys(runs, ["applied"] * 3)
+
+
+async def test_pg_01_events_of_unknown_outcome_that_start_runs(
+    stack: Stack, api: Api, owner: asyncpg.Connection, wire: Wire
+) -> None:
+    """PG-01, T3: of 120 events many lose their commit or its answer. Each starts one run and its caller hears of just that one, unless the service had given up
+    and the call was made again as a whole; and every run ends."""
+    step = {"ref": "s", "type": "action", "action": "noop:noop", "run_if": "false"}
+    trigger = {"id": "on", "type": "event", "patterns": ["born"]}
+    definition = await api.publish({"family_slug": "born", "title": "born", "steps": [step], "triggers": [trigger]})
+    async with grpc.aio.insecure_channel(stack["edges"].target) as channel:
+        stub = rpc.WorkflowSignalServiceStub(channel)
+
+        async def publish(number: int) -> str:
+            expected = event_run_id(definition, "on", "born", f"e{number}")
+            event = signals.PublishEventRequest(event_name="born", event_id=f"e{number}", payload_json=str(number))
+            answer, tries = await answered(stub.PublishEvent, event, api)
+            assert (list(answer.started_run_ids), answer.duplicate) in ([([expected], False), ([], True)][:tries])
+            again, _ = await answered(stub.PublishEvent, event, api)
+            assert (list(again.started_run_ids), again.duplicate) == ([], True)
+            return expected
+
+        wire.cuts.clear()
+        wire.cut = {"ductor-signals": 0.25}
+        expected = await asyncio.gather(*(publish(number) for number in range(120)))
+        wire.calm()
+    assert all(wire.cuts["ductor-signals", lost] > 0 for lost in ("answer", "request")), wire.cuts
+    await api.until_ended()
+    rows = await owner.fetch(
+        "select run_id::text, input::text from eec_workflow_run_start where family_slug = 'born' order by input::text::int"
+    )
+    assert [tuple(row) for row in rows] == [(run_id, str(number)) for number, run_id in enumerate(expected)]

@@ -89,7 +89,8 @@ class Live:
         """The runs of a definition, or all, in the order of their events; payloads parsed."""
         rows = await self.owner.fetch(
             "select run_id::text, definition_id::text, version_id::text, version, family_slug, given_definition_id::text, root_run_id::text,"
-            " journey_id::text, input::text, tier, origin::text, coalesce(event_payload, 'null')::text as event_payload, variables::text, environment, traceparent, actor"
+            " journey_id::text, input::text, tier, origin::text, coalesce(event_payload, 'null')::text as event_payload,"
+            " variables::text, environment, traceparent, actor"
             " from eec_workflow_run_start where $1::uuid is null or definition_id = $1 order by origin -> 'event' ->> 'id', run_id",
             definition_id,
         )

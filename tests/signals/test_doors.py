@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from ductord.admin.service import SERVICE as ADMIN
 from ductord.definition.service import SERVICE as DEFINITION
 from ductord.dispatch.service import SERVICE as DISPATCH
 from ductord.gateway.service import SERVICE as GATEWAY
 from ductord.model.enums import RunStatus
+from ductord.model.starting import event_run_id
 from ductord.reads.service import SERVICE as READS
 from ductord.rpc.config import Settings
 from ductord.rpc.host import hosting
@@ -16,6 +18,7 @@ from ductord.run_control.service import SERVICE as RUN_CONTROL
 from ductord.signals.service import SERVICE
 from ductord.trigger.service import SERVICE as TRIGGER
 from tests.conftest import Database
+from tests.signals.live import Live, on
 from tests.signals.standing import CONTINUED, CUT, SUCCESSOR, Desk
 from tests.support.books import TENANT
 
@@ -25,7 +28,7 @@ async def http(database: Database) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the gateway, which has the tenant of the books."""
     local = "127.0.0.1:0"
     settings = Settings(database_url=database.owner, grpc_address=local, http_address=local, access_log="off")
-    async with hosting([DEFINITION, TRIGGER, RUN_CONTROL, SERVICE, READS, DISPATCH, GATEWAY], settings) as host:
+    async with hosting([DEFINITION, TRIGGER, RUN_CONTROL, SERVICE, READS, ADMIN, DISPATCH, GATEWAY], settings) as host:
         assert host.http_address is not None
         base = f"http://{host.http_address.reachable}"
         async with httpx.AsyncClient(base_url=base, headers={"x-tenant-id": TENANT}, timeout=30) as client:
@@ -94,6 +97,20 @@ async def test_the_guides_event(http: httpx.AsyncClient, desk: Desk) -> None:
     [receipt] = receipts["data"]
     assert (receipt["event_id"], receipt["event_name"], receipt["requirement"]) == ("evt-abc", "order.paid", "")
     assert receipts["next_page_token"] == ""
+
+
+async def test_an_event_that_starts_runs(http: httpx.AsyncClient, desk: Desk) -> None:
+    """T3: what started, and what could not, as REST has it."""
+    definition = await Live(desk.owner).define(
+        on("order.paid"), on("order.paid", id_="bad", input_="${{ EVENT.payload.x.y }}")
+    )
+    answer = (
+        await http.post("/api/v2/workflow-events:publish", json={"event_name": "order.paid", "event_id": "e"})
+    ).json()
+    assert answer["started_run_ids"] == [event_run_id(definition, "on", "order.paid", "e")]
+    [refused] = answer["refused_triggers"]
+    assert refused.pop("message").startswith("expression `EVENT.payload.x.y`")
+    assert refused == {"definition_id": definition, "trigger_id": "bad", "code": "EXPRESSION_ERROR"}
 
 
 async def test_refusals(http: httpx.AsyncClient, desk: Desk) -> None:
