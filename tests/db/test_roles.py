@@ -75,6 +75,9 @@ SELECT = {
         "digest_arrival",
         "child",
         "item_page",
+        "schedule",
+        "schedule_fire",
+        "event_trigger",
     },
     "coordinator": {
         "definition",

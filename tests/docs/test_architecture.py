@@ -7,14 +7,17 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from ductord.model.enums import SignalVerb
 from ductord.model.specs import RetryPolicy
+from ductord.model.starting import ScheduleSpec, TriggerSpec
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker, books, ticker
 from tests.coordinator.waiters import say, waiting
 from tests.db.test_roles import DELETE, INSERT
 from tests.support.books import TENANT, Books, chain
+from tests.support.edges import Catalogue
 
 __all__ = ["books", "ticker"]
 
@@ -36,7 +39,7 @@ async def test_the_queries_tell_of_a_run(psql: asyncpg.Connection, books: Books,
     await ticker.drain()
     await books.report(run_id, outcome="failed", code="UNAVAILABLE")
     await ticker.drain()
-    naming, run, steps, waits, fans, tree, attempts, events, queues = QUERIES
+    naming, run, steps, waits, fans, tree, attempts, events, queues, _ = QUERIES
     if await psql.fetchval("select current_user") == "ductor_reads":
         assert await _rows(psql, run, run_id) == [], "without a tenant there are no rows"
     await psql.execute(naming.replace("acme", TENANT))
@@ -56,6 +59,27 @@ async def test_the_queries_tell_of_a_run(psql: asyncpg.Connection, books: Books,
     ]  # fmt: skip
     [row] = await psql.fetch(queues)
     assert (row["tenant_id"], row["queue"], row["ready"]) == (TENANT, "default", 1)
+
+
+async def test_the_queries_tell_of_schedules(psql: asyncpg.Connection, books: Books) -> None:
+    """One that fires and has skipped a time, one that is paused."""
+    daily = ScheduleSpec(cron_expression="0 3 * * *")
+    for slug in ("fires", "rests"):
+        manifest = replace(chain(1), triggers=(TriggerSpec(id="schedule", schedule=daily),))
+        await Catalogue(books.owner).published(manifest, slug=slug)
+    await books.owner.execute(
+        "update eec_workflow_schedule set next_time = null, pause_time = now() where family_slug = 'rests'"
+    )
+    await books.owner.execute(
+        "insert into eec_workflow_schedule_fire (tenant_id, schedule_id, nominal_time, kind, outcome, source)"
+        " select tenant_id, schedule_id, now(), 'fire', 'skipped', 'timetable' from eec_workflow_schedule where family_slug = 'fires'"
+    )
+    await psql.execute(QUERIES[0].replace("acme", TENANT))
+    rows = await psql.fetch(QUERIES[-1])
+    assert [(row["family_slug"], row["next_time"] is None, row["outcome"]) for row in rows] == [
+        ("rests", True, None),
+        ("fires", False, "skipped"),
+    ]
 
 
 async def test_the_queries_tell_of_a_run_that_waits_for_somebody_outside(

@@ -73,6 +73,7 @@ grant select on eec_workflow_definition, eec_workflow_version, eec_workflow_run_
     eec_workflow_transition, eec_workflow_step_attempt, eec_workflow_timer, eec_workflow_checkpoint, eec_workflow_quarantine, eec_workflow_audit,
     eec_workflow_intent, eec_workflow_compensation, eec_workflow_signal, eec_workflow_wait, eec_workflow_event, eec_workflow_receipt, eec_workflow_digest,
     eec_workflow_digest_arrival, eec_workflow_child, eec_workflow_item_page to ductor_reads;
+grant select on eec_workflow_schedule, eec_workflow_schedule_fire, eec_workflow_event_trigger to ductor_reads;  -- for a person with psql
 
 -- admin: what a tenant's operators decide about the tenant as a whole.
 grant select, insert, update on eec_workflow_release_policy to ductor_admin;
