@@ -67,6 +67,14 @@ def test_the_tour_of_fan_outs(engine: Engine, tmp_path: Path) -> None:
     _tour(sections()["Fanning out"], engine, tmp_path, [grpcurl_folder()])
 
 
+def test_the_tour_of_starts(engine: Engine, tmp_path: Path) -> None:
+    """The two examples that nobody triggers: a timetable that is previewed, fired and backfilled, and events that start runs (T2, T3, L8)."""
+    if shutil.which("jq") is None:
+        pytest.skip("the tour needs jq")
+    (tmp_path / "examples").symlink_to(Path(__file__).resolve().parents[2] / "examples")
+    _tour(sections()["Starting by itself"], engine, tmp_path, [])
+
+
 def _tour(blocks: list[Block], engine: Engine, folder: Path, tools: list[Path]) -> None:
     """Run the blocks in one shell, as a reader would, and compare block by block."""
     script = ["set -euo pipefail"]

@@ -34,6 +34,7 @@ from ductord.rpc.config import DATABASE_SERVICES, ConfigurationRefused, Settings
 from ductord.rpc.host import Host, Service, hosting
 
 TENANT: Final = "dev"
+ENVIRONMENT: Final = "dev"
 LOG_FILE: Final = "ductor.log"
 LOG_BYTES: Final = 20 << 20
 READY_LIMIT_S: Final = 60.0
@@ -64,12 +65,14 @@ def _absolute(path: Path) -> Path:
 
 
 def settings_of(postgres: EmbeddedPostgres, workflows_dir: str = "") -> Settings:
-    """The configuration of `dev`: what the environment says, with the embedded database, everything in this process, loopback and the tenant `dev`."""
+    """The configuration of `dev`: what the environment says, with the embedded database, everything in this process, loopback, and tenant and environment
+    `dev`."""
     own: dict[str, Any] = {f"{name}_database_url": "" for name in DATABASE_SERVICES}
     own |= {name: "" for name in Settings.model_fields if name.endswith("_target")}
     own |= {"database_url": postgres.dsn(), "database_set_role": False}
     if workflows_dir:
         own["workflows_dir"] = workflows_dir
+    own["environment"] = os.environ.get("DUCTOR_ENVIRONMENT") or ENVIRONMENT
     own["workflows_tenant"] = os.environ.get("DUCTOR_WORKFLOWS_TENANT") or os.environ.get("DUCTOR_TENANT_ID") or TENANT
     try:
         settings = Settings.for_dev(**own)
