@@ -11,7 +11,9 @@ from ductor.workflow.v1 import workflow_signal_service_pb2 as api
 from ductord.db.ids import new_id
 from ductord.model.enums import Tier
 from ductord.model.starting import event_run_id, patterns_of
+from ductord.signals import starting
 from ductord.signals.service import SERVICE
+from ductord.signals.starting import Starting
 from tests.conftest import Database
 from tests.signals.live import Live, on, unreadable
 from tests.signals.sender import Sender
@@ -191,8 +193,10 @@ async def test_t3_what_cannot_start_stops_nothing_else(sender: Sender, live: Liv
     assert await sender.told(event_id="e") == (0, True)
 
 
-async def test_t3_one_hostile_trigger_stops_no_other(sender: Sender, live: Live, desk: Desk) -> None:
-    """Filters and inputs without end are given up each by itself; nobody holds a lock meanwhile."""
+async def test_t3_one_hostile_trigger_stops_no_other(
+    sender: Sender, live: Live, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters and inputs without end are given up each by itself; nothing is locked meanwhile."""
     for number in range(6):
         await live.define(on("paid", filter_=DEAR.format(-number)), slug=f"f{number}")
     for number in range(2):
@@ -200,17 +204,41 @@ async def test_t3_one_hostile_trigger_stops_no_other(sender: Sender, live: Live,
         await live.define(on("paid", id_=f"dear{number}", input_=dear), slug=f"i{number}")
     good = await live.define(on("paid"), slug="good")
     await desk.open()
-    publishing = asyncio.create_task(sender.publish(event_id="e", payload=list(range(400)), timeout=60))
-    while not publishing.done():
-        waiting = await live.owner.fetchval("select count(*) from pg_locks where locktype = 'advisory'")
-        assert waiting <= 1
-        await asyncio.sleep(0.05)
+    judge = Starting.judge
+    locks: list[int] = []
+
+    async def watched(self: Starting, *given: Any) -> None:
+        judging = asyncio.create_task(judge(self, *given))
+        while not judging.done():
+            locks.append(
+                await live.owner.fetchval(
+                    "select count(*) from pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()"
+                    " where l.locktype = 'advisory' or l.relation = 'eec_workflow_wait'::regclass"
+                )
+            )
+        await judging
+
+    monkeypatch.setattr(Starting, "judge", watched)
+    publishing = sender.publish(event_id="e", payload=list(range(400)), timeout=60)
     answer = await publishing
+    assert set(locks) == {0}
     assert (answer.matched, _refused(answer)) == (
         1,
         {"dear0": "EXPRESSION_BUDGET_EXCEEDED", "dear1": "EXPRESSION_BUDGET_EXCEEDED"},
     )
     assert list(answer.started_run_ids) == [event_run_id(good, "on", "paid", "e")]
+
+
+async def test_t3_what_triggers_make_of_one_event_is_bounded(
+    sender: Sender, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs that are held until the event is published have a bound together; those that are the payload itself are not among them."""
+    monkeypatch.setattr(starting, "_MADE_BYTES", 2_500)
+    await live.define(*(on("paid", id_=f"made{n}", input_={"of": "${{ EVENT.payload }}"}) for n in range(4)))
+    await live.define(*(on("paid", id_=f"same{n}") for n in range(4)), slug="same")
+    answer = await sender.publish(payload={"text": "x" * 1_000})
+    assert list(_refused(answer).values()) == ["PAYLOAD_TOO_LARGE"] * 2
+    assert len(answer.started_run_ids) == 6
 
 
 async def test_t3_tier(sender: Sender, live: Live) -> None:
@@ -346,8 +374,6 @@ async def test_d3_a_trigger_that_changes_while_it_is_judged(
     sender: Sender, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A verdict belongs to the version: one that is published meanwhile is judged anew."""
-    from ductord.signals.starting import Starting
-
     definition = await live.define(on("paid", input_={"v": 1}))
     judge = Starting.judge
     late: list[str] = []

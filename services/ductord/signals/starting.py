@@ -29,6 +29,8 @@ _LOADED: Final = 100
 _BORN: Final = 500
 _BORN_BYTES: Final = 8 << 20
 """How many runs one statement gives birth to, and with how much payload: at least one."""
+_MADE_BYTES: Final = 64 << 20
+"""What the inputs that triggers make of one event may come to: they are held until it is published. Those that are its payload itself cost nothing."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +85,7 @@ class Starting:
         self._versions = versions
         self._rules = rules
         self._known: dict[tuple[str, str, str], _Verdict] = {}
+        self._room = _MADE_BYTES
 
     def unknown(self, triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
         """Those that have not been judged."""
@@ -147,8 +150,14 @@ class Starting:
         text = input_of(version, lambda: _input(spec, variables, event), max_bytes=self._rules.payload_bytes)
         if isinstance(text, Fault):
             return text
-        # One text for all runs that take the event's payload as it is.
-        return Ready(input_json=payload.text if text == payload.text else text, tier=(spec.tier or version.tier).value)
+        tier = (spec.tier or version.tier).value
+        if text == payload.text:
+            return Ready(input_json=payload.text, tier=tier)  # one text for all that take the payload as it is
+        self._room -= len(text)
+        if self._room < 0:
+            message = f"the inputs that triggers make of this event are more than {_MADE_BYTES >> 20} MiB together"
+            return Fault(code="PAYLOAD_TOO_LARGE", message=message)
+        return Ready(input_json=text, tier=tier)
 
 
 def run_ids(triggers: Iterable[Trigger], event: External) -> frozenset[str]:
