@@ -1,4 +1,4 @@
-"""`ductor schedule …` and `ductor event triggers`: what starts runs besides people (T2, T3).
+"""`ductor schedule …`: timetables, looked at and operated (T2).
 
 What acts goes out with a request id, made here where none was given: whatever becomes of the answer, the same call under the same id is the same act. The ids
 of the runs that were started stand on standard output alone.
@@ -13,7 +13,6 @@ import msgspec
 
 from ductor.workflow.v1 import definition_pb2 as definition_api
 from ductor.workflow.v1 import schedule_service_pb2 as api
-from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger_api
 from ductord.cli.client import Client, Connection, connected, is_id, pages
 from ductord.cli.ending import DONE, FAILED, MISUSED, CommandFailed
 from ductord.cli.operating import surely
@@ -180,26 +179,6 @@ async def backfill(connection: Connection, act: Act, *, begin: str, end: str, ov
     ]
     say(", ".join(f"{count:,} {what}" for count, what in parts if count) or "no time falls into the span", "dim")
     return FAILED if answer.failed_count else DONE
-
-
-async def event_triggers(connection: Connection, *, workflow: str, event: str, limit: int, as_json: bool) -> int:
-    """The live patterns of event triggers."""
-    async with connected(connection) as client:
-        definition_id = await client.definition_id(workflow) if workflow else ""
-
-        async def fetch(token: str, size: int) -> trigger_api.ListEventTriggersResponse:
-            request = trigger_api.ListEventTriggersRequest(
-                definition_id=definition_id, event_name=event, page_size=size, page_token=token
-            )
-            return await client.call(client.triggers.ListEventTriggers, request)
-
-        found = await pages(fetch, limit)
-    if as_json:
-        print_json({"data": [plain(one) for one in found]})
-        return DONE
-    rows = [(one.pattern, one.workflow_type, f"v{one.version}", one.trigger_id, one.filter) for one in found]
-    table(("PATTERN", "WORKFLOW", "VERSION", "TRIGGER", "FILTER"), rows)
-    return DONE
 
 
 async def _schedules(client: Client, workflow: str, status: Any, limit: int) -> Sequence[api.Schedule]:

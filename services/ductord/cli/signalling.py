@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from ductor.workflow.v1 import workflow_signal_service_pb2 as api
+from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger_api
 from ductord.cli.client import Connection, connected, pages
 from ductord.cli.ending import DONE
 from ductord.cli.operating import surely
@@ -105,6 +106,26 @@ async def receipts(connection: Connection, run_id: str, step: str, *, limit: int
         return DONE
     rows = [(r.event_id, r.event_name, r.requirement, local(r.receive_time)) for r in found]
     table(("EVENT", "NAME", "REQUIREMENT", "RECEIVED"), rows)
+    return DONE
+
+
+async def event_triggers(connection: Connection, *, workflow: str, event: str, limit: int, as_json: bool) -> int:
+    """The live patterns of event triggers."""
+    async with connected(connection) as client:
+        definition_id = await client.definition_id(workflow) if workflow else ""
+
+        async def fetch(token: str, size: int) -> trigger_api.ListEventTriggersResponse:
+            request = trigger_api.ListEventTriggersRequest(
+                definition_id=definition_id, event_name=event, page_size=size, page_token=token
+            )
+            return await client.call(client.triggers.ListEventTriggers, request)
+
+        found = await pages(fetch, limit)
+    if as_json:
+        print_json({"data": [plain(one) for one in found]})
+        return DONE
+    rows = [(one.pattern, one.workflow_type, f"v{one.version}", one.trigger_id, one.filter) for one in found]
+    table(("PATTERN", "WORKFLOW", "VERSION", "TRIGGER", "FILTER"), rows)
     return DONE
 
 

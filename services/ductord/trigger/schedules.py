@@ -17,18 +17,18 @@ from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.engine.timetable import Gap
 from ductord.model.ids import canonical
-from ductord.model.jsonvalue import dumps
 from ductord.model.starting import OVERLAP_POLICIES
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.bounds import bounded, reasoned
-from ductord.rpc.caller import Caller, caller
+from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import field_required, refused
+from ductord.rpc.errors import refused
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.paging import Page, page_of
 from ductord.starting.fires import FIRES, Asked, Fired, Fires, Scheduled, Unfireable
 from ductord.starting.versions import Versions
 from ductord.trigger import shown, spans
+from ductord.trigger.acts import Act, fire_asked, held, retired, row_of, schedule_id_of
 from ductord.trigger.event_triggers import FIRST_ID, definition_of
 
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -78,7 +78,7 @@ class Servicer(rpc.ScheduleServiceServicer):
     ) -> api.GetScheduleResponse:
         """One schedule, retired ones too. Raises SCHEDULE_NOT_FOUND."""
         schedule_id = schedule_id_of(request.schedule_id)
-        row = await self._in_transaction(lambda db: _row(db, schedule_id))
+        row = await self._in_transaction(lambda db: row_of(db, schedule_id))
         return api.GetScheduleResponse(data=shown.schedule(row), metadata=response_metadata(row["now"]))
 
     async def PauseSchedule(  # noqa: N802
@@ -88,9 +88,9 @@ class Servicer(rpc.ScheduleServiceServicer):
         act = self._act(request, "pause_schedule")
 
         async def pause(db: asyncpg.Connection) -> asyncpg.Record:
-            row = await _held(db, act.schedule_id)
+            row = await held(db, act.schedule_id)
             if not row["live"]:
-                raise _retired(row)
+                raise retired(row)
             if row["pause_time"] is not None:
                 return row
             now = row["now"]
@@ -100,7 +100,7 @@ class Servicer(rpc.ScheduleServiceServicer):
             )
             act.dropped = gap.count if gap else 0
             await act.write(db, dropped=act.dropped)
-            return await _row(db, act.schedule_id)
+            return await row_of(db, act.schedule_id)
 
         row = await self._in_transaction(pause)
         self._counted.labels("dropped", "timetable").inc(act.dropped)
@@ -113,9 +113,9 @@ class Servicer(rpc.ScheduleServiceServicer):
         act = self._act(request, "resume_schedule")
 
         async def resume(db: asyncpg.Connection) -> asyncpg.Record:
-            row = await _held(db, act.schedule_id)
+            row = await held(db, act.schedule_id)
             if not row["live"]:
-                raise _retired(row)
+                raise retired(row)
             if row["pause_time"] is None:
                 return row
             gap = spans.fallen_in_pause(row, row["now"])
@@ -123,7 +123,7 @@ class Servicer(rpc.ScheduleServiceServicer):
             await db.execute(_q["resume"], act.call.tenant, act.schedule_id, *stands, *_gap_columns(gap))
             act.dropped = gap.count if gap else 0
             await act.write(db, dropped=act.dropped)
-            return await _row(db, act.schedule_id)
+            return await row_of(db, act.schedule_id)
 
         row = await self._in_transaction(resume)
         self._counted.labels("dropped", "timetable").inc(act.dropped)
@@ -139,12 +139,12 @@ class Servicer(rpc.ScheduleServiceServicer):
         act = self._act(request, "trigger_schedule")
 
         async def fire(db: asyncpg.Connection) -> tuple[asyncpg.Record, bool, datetime, Sequence[Fired]]:
-            row = await _held(db, act.schedule_id)
-            known = await _asked_fire(db, act)
+            row = await held(db, act.schedule_id)
+            known = await fire_asked(db, act)
             if known is not None:
                 return known, known["run_id"] is None or known["run_id"] not in act.started, row["now"], ()
             if not row["live"]:
-                raise _retired(row)
+                raise retired(row)
             asked = Asked(
                 schedule=Scheduled.of(row),
                 times=(row["now"],),
@@ -154,7 +154,7 @@ class Servicer(rpc.ScheduleServiceServicer):
             )
             fired = await self._fire(db, act, asked)
             await act.write(db, outcome=fired[0].outcome, run_id=fired[0].run_id)
-            return await _asked_fire(db, act), False, row["now"], fired
+            return await fire_asked(db, act), False, row["now"], fired
 
         row, duplicate, now, fired = await self._in_transaction(fire)
         self._count("manual", fired)
@@ -174,9 +174,9 @@ class Servicer(rpc.ScheduleServiceServicer):
         policy = shown.POLICY_WORD[request.overlap_policy] or OVERLAP_POLICIES[1]
 
         async def fire(db: asyncpg.Connection) -> tuple[Sequence[Fired], datetime]:
-            row = await _held(db, act.schedule_id)
+            row = await held(db, act.schedule_id)
             if not row["live"]:
-                raise _retired(row)
+                raise retired(row)
             times = spans.backfilled(row, span, row["now"])
             asked = Asked(schedule=Scheduled.of(row), times=times, source="backfill", overlap_policy=policy)
             fired = await self._fire(db, act, asked)
@@ -200,7 +200,7 @@ class Servicer(rpc.ScheduleServiceServicer):
     ) -> api.PreviewScheduleResponse:
         """The times to come, whether it fires or not. Raises SCHEDULE_NOT_FOUND, SCHEDULE_BROKEN, FIELD_INVALID."""
         schedule_id = schedule_id_of(request.schedule_id)
-        row = await self._in_transaction(lambda db: _row(db, schedule_id))
+        row = await self._in_transaction(lambda db: row_of(db, schedule_id))
         data = spans.previewed(request, row)
         return api.PreviewScheduleResponse(data=data, metadata=response_metadata(row["now"]))
 
@@ -214,7 +214,7 @@ class Servicer(rpc.ScheduleServiceServicer):
         after = _fire_after(page)
 
         async def look(db: asyncpg.Connection) -> tuple[list[asyncpg.Record], datetime]:
-            row = await _row(db, schedule_id)
+            row = await row_of(db, schedule_id)
             outcome = shown.OUTCOME_WORD[request.outcome]
             return await db.fetch(_q["fires"], tenant_id, schedule_id, outcome, *after, page.fetch), row["now"]
 
@@ -223,7 +223,7 @@ class Servicer(rpc.ScheduleServiceServicer):
         data = [shown.fire(row) for row in entries]
         return api.ListScheduleFiresResponse(data=data, next_page_token=token, metadata=response_metadata(now))
 
-    async def _fire(self, db: asyncpg.Connection, act: "_Act", asked: Asked) -> Sequence[Fired]:
+    async def _fire(self, db: asyncpg.Connection, act: Act, asked: Asked) -> Sequence[Fired]:
         """What became of the times; what an earlier try of this call has started, whose commit went unheard, it has started.
 
         Raises SCHEDULE_BROKEN for a version that cannot be read.
@@ -247,82 +247,16 @@ class Servicer(rpc.ScheduleServiceServicer):
 
         return await retrying(attempt, on_retry=self._on_retry)
 
-    def _act(self, request: Any, action: str) -> "_Act":
+    def _act(self, request: Any, action: str) -> Act:
         schedule_id = schedule_id_of(request.schedule_id)
         bounded("request_id", request.request_id, self._key_bytes)
         reason = reasoned("reason", request.reason)
-        return _Act(caller(), action, schedule_id, reason, request.request_id or new_id())
+        return Act(caller(), action, schedule_id, reason, request.request_id or new_id())
 
     def _count(self, source: str, fired: Sequence[Fired]) -> None:
         for one in fired:
             if one.outcome != "already":
                 self._counted.labels(one.outcome, source).inc()
-
-
-class _Act:
-    """What somebody does to a schedule, and its line in the audit trail (C8). Made before the transaction, which may be done again."""
-
-    def __init__(self, call: Caller, action: str, schedule_id: str, reason: str, request_id: str) -> None:
-        self.call = call
-        self.schedule_id = schedule_id
-        self.reason = reason
-        self.request_id = request_id
-        self.started: set[str] = set()  # runs that a try of it has started
-        self.dropped = 0  # times that a pause or its end let go by
-        self._action = action
-        self._audit_id = new_id()
-
-    async def write(self, db: asyncpg.Connection, **detail: str | int) -> None:
-        """Write it down, in the transaction that does it."""
-        await db.execute(
-            _q["insert_audit"],
-            self.call.tenant,
-            self._audit_id,
-            self.call.actor,
-            self._action,
-            self.schedule_id,
-            self.reason,
-            self.request_id,
-            dumps(detail),
-        )
-
-
-def not_found() -> Exception:
-    """The one answer for every id that names no schedule of this tenant's (N1, TN-01)."""
-    return refused("SCHEDULE_NOT_FOUND", "there is no such schedule")
-
-
-def schedule_id_of(text: str) -> str:
-    """The schedule id of a request as ids are written. Raises FIELD_REQUIRED, and SCHEDULE_NOT_FOUND for a text that is no id."""
-    if not text:
-        raise field_required("schedule_id")
-    schedule_id = canonical(text)
-    if schedule_id is None:
-        raise not_found()
-    return schedule_id
-
-
-async def _row(db: asyncpg.Connection, schedule_id: str) -> asyncpg.Record:
-    row = await db.fetchrow(_q["schedule"], caller().tenant, schedule_id)
-    if row is None:
-        raise not_found()
-    return row
-
-
-async def _held(db: asyncpg.Connection, schedule_id: str) -> asyncpg.Record:
-    """The row, which nobody else changes to the end of the transaction, and a time that is behind everything that anybody did to it before."""
-    await db.execute(_q["hold"], caller().tenant, schedule_id)
-    return await _row(db, schedule_id)
-
-
-async def _asked_fire(db: asyncpg.Connection, act: _Act) -> Any:
-    return await db.fetchrow(_q["fire_asked"], act.call.tenant, act.schedule_id, act.request_id)
-
-
-def _retired(row: shown.Row) -> Exception:
-    message = "the newest version of the definition has no such trigger, or is archived"
-    ids = {"schedule_id": row["schedule_id"], "definition_id": row["definition_id"]}
-    return refused("SCHEDULE_RETIRED", message, **ids)
 
 
 def _gap_columns(gap: Gap | None) -> tuple[datetime | None, datetime | None, int | None]:

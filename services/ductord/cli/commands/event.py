@@ -75,8 +75,8 @@ def triggers(
     as_json: Json = False,
 ) -> None:
     """List the patterns of events that start runs."""
-    from ductord.cli import client, ending, schedules
+    from ductord.cli import client, ending, signalling
 
     connection = client.Connection(target=target, tenant=tenant)
-    work = schedules.event_triggers(connection, workflow=workflow, event=event, limit=limit, as_json=as_json)
+    work = signalling.event_triggers(connection, workflow=workflow, event=event, limit=limit, as_json=as_json)
     ending.finish(work, as_json=as_json)
