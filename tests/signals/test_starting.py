@@ -105,11 +105,12 @@ def test_patterns_of_a_name() -> None:
 
 
 async def test_t3_two_patterns_of_one_trigger_start_one_run(database: Database, live: Live) -> None:
-    """And two triggers of one definition start two."""
-    await live.define(on("order.created", "order.*", id_="a"), on("order.created", id_="b"))
+    """And two triggers of one definition start two. One that cannot start its run is told once."""
+    bad = on("order.created", "order.*", id_="bad", input_="${{ EVENT.payload.x.y }}")
+    await live.define(on("order.created", "order.*", id_="a"), on("order.created", id_="b"), bad)
     async with serving(database, [SERVICE], pool_max_size=2, events_wildcards_enabled=True) as edges:
         answer = await Sender(edges).publish("order.created")
-    assert len(answer.started_run_ids) == 2
+    assert (len(answer.started_run_ids), len(answer.refused_triggers)) == (2, 1)
     assert sorted(run["origin"]["trigger_id"] for run in await live.runs()) == ["a", "b"]
 
 
@@ -387,6 +388,25 @@ async def test_d3_a_trigger_that_changes_while_it_is_judged(
     assert len((await sender.publish(event_id="e")).started_run_ids) == 1
     [run] = await live.runs()
     assert (run["version"], run["version_id"], run["input"]) == (2, late[0], {"v": 2})
+
+
+async def test_l8_an_override_that_changes_while_it_is_judged(
+    sender: Sender, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verdict belongs to the VARS too: the run's input and its frozen VARS are of one override."""
+    definition = await live.define(on("paid", input_={"to": "${{ VARS.to }}"}), variables={"to": "nobody"})
+    judge = Starting.judge
+    changes = iter(({"to": "ops"}, {"to": "duty"}))
+
+    async def slowly(self: Starting, *given: Any) -> None:
+        await judge(self, *given)
+        if change := next(changes, None):
+            await live.override(definition, "", change)
+
+    monkeypatch.setattr(Starting, "judge", slowly)
+    assert len((await sender.publish(event_id="e")).started_run_ids) == 1
+    [run] = await live.runs()
+    assert run["input"] == run["variables"] == {"to": "duty"}
 
 
 async def test_tn01_triggers_of_another_tenant(edges: Edges, sender: Sender, live: Live) -> None:
