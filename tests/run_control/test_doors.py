@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from ductord.admin.service import SERVICE as ADMIN
 from ductord.definition.service import SERVICE as DEFINITION
 from ductord.dispatch.service import SERVICE as DISPATCH
 from ductord.gateway.service import SERVICE as GATEWAY
@@ -24,7 +25,7 @@ async def http(database: Database) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the gateway, which has the tenant of the books."""
     local = "127.0.0.1:0"
     settings = Settings(database_url=database.owner, grpc_address=local, http_address=local, access_log="off")
-    async with hosting([DEFINITION, TRIGGER, SERVICE, SIGNALS, READS, DISPATCH, GATEWAY], settings) as host:
+    async with hosting([DEFINITION, TRIGGER, SERVICE, SIGNALS, READS, ADMIN, DISPATCH, GATEWAY], settings) as host:
         assert host.http_address is not None
         base = f"http://{host.http_address.reachable}/api/v2/workflow-runs"
         async with httpx.AsyncClient(base_url=base, headers={"x-tenant-id": TENANT}, timeout=30) as client:
