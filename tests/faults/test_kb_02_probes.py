@@ -30,7 +30,7 @@ async def test_kb_02_postgres_is_away(stack: Stack, api: Api) -> None:
         assert living == [(200, "ok\n")] * len(stack.members)
         names = await asyncio.gather(*(probed(stack[name], "/readyz") for name in WITH_DATABASE))
         assert [text for _, text in names] == [
-            "definition.database\ntrigger.database\nrun_control.database\nsignals.database\nreads.database\n",
+            "definition.database\ntrigger.database\nrun_control.database\nsignals.database\nreads.database\nadmin.database\n",
             *["coordinator.database\n"] * 2,
             *["dispatch.database\n"] * 2,
         ]
