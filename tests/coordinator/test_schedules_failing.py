@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,9 +10,11 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
+from ductord.coordinator import schedules
 from ductord.coordinator.schedules import Watch, turn
 from ductord.model.manifest import FORMAT_VERSION
 from ductord.rpc.metrics import Metrics
+from ductord.starting import births
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.coordinator.timetables import Timetables, at, drained, fires, firing, minutes, template, timetables
@@ -130,6 +133,46 @@ async def test_an_input_larger_than_a_payload_may_be_fails(timetables: Timetable
     turned = await turn(ticker.connection, fires(payload_max_bytes=100))
     assert [fired.code for _, fired in turned.fired] == ["PAYLOAD_TOO_LARGE"]
     assert await timetables.runs(schedule) == []
+
+
+async def test_inputs_without_end_hold_up_their_own_tenant_alone(
+    timetables: Timetables, ticker: Ticker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2: a turn gives each tenant its share of the time for inputs, and one fire at least; whose inputs take all of it comes again in the next turn."""
+    monkeypatch.setattr(schedules, "_INPUTS_S", 0.0)
+    input_ = template({"at": "${{ TRIGGER.scheduled_time }}"}, "TRIGGER")
+    dear = [await timetables.publish(firing("* * * * *", input_=input_), tenant="a-dear") for _ in range(3)]
+    other = await timetables.publish(firing("* * * * *", input_=input_), tenant="z-other")
+    await timetables.set(at("10:01"))
+    turned = await turn(ticker.connection, fires())
+    assert [fired.schedule_id for fired, _ in turned.fired] == [dear[0], other]
+    assert turned.left
+    await drained(ticker.connection)
+    assert [await timetables.fired(one) for one in dear] == [[("10:01", "started")]] * 3
+
+
+async def test_what_starts_with_large_values_is_born_in_parts(
+    timetables: Timetables, ticker: Ticker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L8: the values of an environment are frozen with each run, so they count for what one statement may carry, as inputs do; all are one transaction."""
+    monkeypatch.setattr(births, "BORN_BYTES", 1_000)
+    schedule = await timetables.publish(
+        replace(firing("* * * * *", overlap_policy="allow_all"), variables={"text": ""})
+    )
+    values = json.dumps({"text": "x" * 600})
+    await timetables.owner.execute(
+        "insert into eec_workflow_env_override (tenant_id, definition_id, environment, variables)"
+        " select tenant_id, definition_id, 'prod', $2 from eec_workflow_schedule where schedule_id = $1",
+        schedule,
+        values,
+    )
+    await timetables.set(at("10:03"))
+    sent: list[str] = []
+    ticker.connection.add_query_logger(lambda query: sent.append(query.query))
+    await turn(ticker.connection, fires(environment="prod"))
+    assert len([query for query in sent if "insert into eec_workflow_run_start" in query]) == 3
+    assert [run["variables"] for run in await timetables.runs(schedule)] == [values] * 3
+    await timetables.whole()
 
 
 async def test_l8_the_environment_of_who_fires_is_frozen_with_the_run(timetables: Timetables, ticker: Ticker) -> None:

@@ -272,6 +272,10 @@ async def test_t2_years_of_a_rare_timetable_are_looked_through(operator: Operato
     old = Timestamp(seconds=-62_000_000_000)
     answer = await operator.call("BackfillSchedule", schedule_id=schedule, from_time=old, to_time=stamp("12:00:00"))
     assert (len(answer.started_run_ids), answer.already_started_count) == (484, 7)
+    first = Timestamp()
+    first.FromJsonString("0001-01-01T00:00:00Z")
+    answer = await operator.call("BackfillSchedule", schedule_id=schedule, from_time=first, to_time=stamp("12:00:00"))
+    assert answer.already_started_count == 491
 
 
 RPCS = (

@@ -5,7 +5,6 @@ concerns that schedule alone: it is set aside with the reason, the others go on.
 """
 
 import logging
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -151,15 +150,12 @@ async def _deal(
 async def _fire(
     connection: asyncpg.Connection, fires: Fires, plans: Sequence[_Plan]
 ) -> list[tuple[_Plan, list[Fired]]]:
-    """Tenant by tenant; what there is no time for is answered by nothing, and left to the next turn."""
+    """Tenant by tenant, each with its share of the time for inputs: what there is no more for is answered by nothing, and left to the next turn."""
     done: list[tuple[_Plan, list[Fired]]] = []
-    until = time.thread_time() + _INPUTS_S
-    for _, group in groupby(sorted(plans, key=attrgetter("tenant_id")), key=attrgetter("tenant_id")):
-        of_tenant = list(group)
-        answers: list[list[Fired]] = [[] for _ in of_tenant]
-        if not done or time.thread_time() <= until:
-            asked = [Asked(schedule=p.schedule, times=p.due.fires, source="timetable") for p in of_tenant]
-            answers = await fires.fire(connection, asked, until=until)
+    by_tenant = [list(of) for _, of in groupby(sorted(plans, key=attrgetter("tenant_id")), key=attrgetter("tenant_id"))]
+    for of_tenant in by_tenant:
+        asked = [Asked(schedule=p.schedule, times=p.due.fires, source="timetable") for p in of_tenant]
+        answers = await fires.fire(connection, asked, inputs_s=_INPUTS_S / len(by_tenant))
         done += zip(of_tenant, answers, strict=True)
     return done
 

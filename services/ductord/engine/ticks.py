@@ -20,6 +20,8 @@ _DAY: Final = timedelta(days=1)
 _HOUR: Final = timedelta(hours=1)
 _MINUTE: Final = timedelta(minutes=1)
 _SOME_DAY: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_FIRST: Final = datetime(1, 1, 3, tzinfo=UTC)
+"""Before it the calendar has not begun in every zone."""
 
 
 class Cron:
@@ -97,7 +99,7 @@ class Changing:
 def days(cron: Cron, zone: ZoneInfo, after: datetime) -> Iterator[Steady | Changing]:
     """The days with times, from the one on which `after` falls, or shortly before it. Ends where none comes for long, and where the calendar ends."""
     try:
-        yield from _days(cron, zone, after.astimezone(zone).date() - _DAY)
+        yield from _days(cron, zone, max(after, _FIRST).astimezone(zone).date() - _DAY)
     except OverflowError:
         return
 

@@ -5,7 +5,7 @@ that a row names, so a row that a publish or an override has changed in the mean
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import asyncpg
@@ -26,9 +26,6 @@ from ductord.starting.versions import Version, Versions
 
 _LOADED: Final = 100
 """Versions that are read by one statement, and judged before the next."""
-_BORN: Final = 500
-_BORN_BYTES: Final = 8 << 20
-"""How many runs one statement gives birth to, and with how much payload: at least one."""
 _MADE_BYTES: Final = 64 << 20
 """What the inputs that triggers make of one event may come to: they are held until it is published. Those that are its payload itself cost nothing."""
 
@@ -118,19 +115,10 @@ class Starting:
             for trigger in triggers
             if isinstance(verdict := self._known[_key(trigger)], Ready)
         ]
-        starts.sort(key=lambda start: start.run_id)
-        born: list[str] = []
-        for batch in _batches(starts, len(payload.text)):
-            ids = await bear(
-                db,
-                self._tenant_id,
-                batch,
-                environment=self._rules.environment,
-                traceparent=traceparent,
-                actor="",
-            )
-            born += sorted(ids)
-        return tuple(born)
+        born = await bear(
+            db, self._tenant_id, starts, environment=self._rules.environment, traceparent=traceparent, actor=""
+        )
+        return tuple(sorted(born))
 
     def _verdict(
         self, trigger: Trigger, versions: Mapping[str, Version | Fault], event: External, payload: Payload
@@ -202,17 +190,3 @@ def _start(trigger: Trigger, ready: Ready, event: External, payload: Payload) ->
         variables_json=trigger.variables,
         actor=f"event:{trigger.trigger_id}",
     )
-
-
-def _batches(starts: Sequence[Start], payload_size: int) -> Iterator[list[Start]]:
-    batch: list[Start] = []
-    size = 0
-    for start in starts:
-        own = len(start.input_json) + payload_size
-        if batch and (len(batch) == _BORN or size + own > _BORN_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(start)
-        size += own
-    if batch:
-        yield batch

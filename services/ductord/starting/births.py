@@ -1,7 +1,8 @@
 """The birth of runs that no caller names: of an event and a trigger, of a schedule and a time. Their ids are derived from what starts them, so each is born
 once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 import asyncpg
@@ -14,6 +15,9 @@ from ductord.model.starting import Origin
 
 _q: Final = Queries("ductord.starting")
 _encoder: Final = msgspec.json.Encoder()
+_BORN: Final = 500
+BORN_BYTES: Final = 8 << 20
+"""How many runs one statement gives birth to, and with how much payload: at least one. A message of a gigabyte would end the connection."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,27 +39,44 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 async def bear(
     db: asyncpg.Connection, tenant_id: str, starts: Sequence[Start], *, environment: str, traceparent: str, actor: str
 ) -> frozenset[str]:
-    """Those that were born here, in the caller's transaction; the others were there before. With wake-ups and one hint."""
-    if not starts:
-        return frozenset()
-    row = await db.fetchrow(
-        _q["insert_starts"],
-        tenant_id,
-        [start.run_id for start in starts],
-        [start.definition_id for start in starts],
-        [start.version_id for start in starts],
-        [start.version for start in starts],
-        [start.family_slug for start in starts],
-        [start.input_json for start in starts],
-        [start.tier for start in starts],
-        [_stored(start.origin) for start in starts],
-        [start.variables_json for start in starts],
-        environment,
-        traceparent,
-        [start.actor or actor for start in starts],
-        [_payload(start.origin) for start in starts],
-    )
-    return frozenset(row["born"])
+    """Those that were born here, in the caller's transaction; the others were there before. With wake-ups and a hint."""
+    born: set[str] = set()
+    for batch in _batches(sorted(starts, key=attrgetter("run_id"))):
+        row = await db.fetchrow(
+            _q["insert_starts"],
+            tenant_id,
+            [start.run_id for start, _ in batch],
+            [start.definition_id for start, _ in batch],
+            [start.version_id for start, _ in batch],
+            [start.version for start, _ in batch],
+            [start.family_slug for start, _ in batch],
+            [start.input_json for start, _ in batch],
+            [start.tier for start, _ in batch],
+            [_stored(start.origin) for start, _ in batch],
+            [start.variables_json for start, _ in batch],
+            environment,
+            traceparent,
+            [start.actor or actor for start, _ in batch],
+            [payload for _, payload in batch],
+        )
+        born.update(row["born"])
+    return frozenset(born)
+
+
+def _batches(starts: Iterable[Start]) -> Iterator[list[tuple[Start, str | None]]]:
+    """Each start with the text of what its event carried, made only as the batches are."""
+    batch: list[tuple[Start, str | None]] = []
+    size = 0
+    for start in starts:
+        payload = _payload(start.origin)
+        own = len(start.input_json) + len(start.variables_json) + len(payload or "")
+        if batch and (len(batch) == _BORN or size + own > BORN_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append((start, payload))
+        size += own
+    if batch:
+        yield batch
 
 
 def _stored(origin: Origin) -> str:

@@ -4,6 +4,8 @@ A time starts one run, because its row has a key and its run an id that is deriv
 schedule's row and moves its `next_time`; nothing here looks further back than the runs that may still be active.
 """
 
+import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,7 +19,7 @@ from ductord.db.queries import Queries
 from ductord.engine.starting import resolved, schedule_input
 from ductord.model.fault import Fault
 from ductord.model.starting import Origin, asked_run_id, fired_run_id
-from ductord.starting.births import Start, bear
+from ductord.starting.births import BORN_BYTES, Start, bear
 from ductord.starting.inputs import input_of
 from ductord.starting.versions import Version, Versions
 
@@ -33,6 +35,8 @@ _PROBED: Final = 100
 """Runs of a schedule that one statement looks at: those that have ended are not looked at again."""
 _NO_VERSION: Final = Fault(code="VERSION_UNREADABLE", message="there is no such version")
 _MICROSECOND: Final = timedelta(microseconds=1)
+_BREATH_S: Final = 0.02
+"""Processor time after which inputs let the other work of the process go on: one may take seconds, and a backfill has a thousand."""
 
 Source = Literal["timetable", "backfill", "manual"]
 Outcome = Literal["started", "skipped", "failed", "already"]
@@ -104,13 +108,13 @@ class Fires:
         asked: Sequence[Asked],
         *,
         traceparent: str = "",
-        until: float | None = None,
+        inputs_s: float = math.inf,
     ) -> list[list[Fired]]:
         """Fire times of schedules of one tenant, whose rows the caller has locked in this transaction, each schedule once; the answers in the same order. Runs,
         fires and counters are written; `next_time`, `last_time` and gaps are the caller's.
 
-        `until`: of `time.thread_time`; when it is over, and something was done, the rest is left, and the answers are shorter than what was asked. Raises
-        `Unfireable`.
+        `inputs_s`: processor time for inputs; when it is over, and something was done, the rest is left, and the answers are shorter than what was asked.
+        Raises `Unfireable`.
         """
         if not asked:
             return []
@@ -122,23 +126,37 @@ class Fires:
         overrides = await self._overrides(db, tenant_id, asked)
         fired: list[list[Fired]] = []
         starts: list[Start] = []
+        held = 0
+        spent_s = breath_s = 0.0
         for one, version, known in zip(asked, versions, before, strict=True):
             judged = _Judged(one, version, overrides.get(one.schedule.definition_id, "{}"), self._max_bytes)
             fired.append([])
             for moment in one.times:
-                if until is not None and time.thread_time() > until and any(fired):
+                if spent_s > inputs_s and any(fired):
                     break
                 if (was := known.get(moment)) is not None:
                     fired[-1].append(was)
                     continue
                 busy = one.skips and one.schedule.schedule_id in active
+                began = time.thread_time()
                 became = Fired(nominal_time=moment, outcome="skipped") if busy else judged.judge(moment, starts)
-                if became.outcome == "started":
-                    active.add(one.schedule.schedule_id)
+                spent_s += time.thread_time() - began
+                if spent_s - breath_s > _BREATH_S:
+                    breath_s = spent_s
+                    await asyncio.sleep(0)
                 fired[-1].append(became)
-        await bear(db, tenant_id, starts, environment=self._environment, traceparent=traceparent, actor="")
+                if became.outcome == "started":
+                    held += len(starts[-1].input_json)
+                    active.add(one.schedule.schedule_id)
+                if held > BORN_BYTES:  # who is born need not be held any longer
+                    await self._bear(db, tenant_id, starts, traceparent)
+                    starts, held = [], 0
+        await self._bear(db, tenant_id, starts, traceparent)
         await _write(db, tenant_id, list(zip(asked, fired, strict=True)))
         return fired
+
+    async def _bear(self, db: asyncpg.Connection, tenant_id: str, starts: Sequence[Start], traceparent: str) -> None:
+        await bear(db, tenant_id, starts, environment=self._environment, traceparent=traceparent, actor="")
 
     async def _read(self, db: asyncpg.Connection, asked: Sequence[Asked]) -> list[Version]:
         schedules = [one.schedule for one in asked]
@@ -209,13 +227,9 @@ class _Judged:
 async def _timed(db: asyncpg.Connection, asked: Asked) -> Asked:
     """A fire by hand takes no time of the timetable, which would then not fire, and none that another one has."""
     (moment,) = asked.times
-    while _on_the_minute(moment) or await _known(db, asked.schedule, [moment]):
+    while (moment.second, moment.microsecond) == (0, 0) or await _known(db, asked.schedule, [moment]):
         moment += _MICROSECOND
     return msgspec.structs.replace(asked, times=(moment,))
-
-
-def _on_the_minute(moment: datetime) -> bool:
-    return moment.second == 0 and moment.microsecond == 0
 
 
 async def _known(db: asyncpg.Connection, schedule: Scheduled, times: list[datetime]) -> list[asyncpg.Record]:

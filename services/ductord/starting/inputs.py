@@ -1,7 +1,7 @@
 """The input of a run that a trigger starts: rendered, then judged as every input is (L5, L6, L7, the definition's schema). What cannot be is a code and a text,
 never an exception: it concerns its own trigger alone.
 
-Expressions are evaluated here, so it is called outside of every transaction that others wait for.
+Expressions are evaluated here, so it is called outside of every transaction that others wait for, but for the one that holds a schedule's own row.
 """
 
 from collections.abc import Callable
