@@ -6,11 +6,13 @@ from typing import Any
 import asyncpg
 import pytest
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from ductor.workflow.v1 import common_pb2, run_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as controls
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductord.db.ids import new_id
+from ductord.engine.replay import replay
 from ductord.model.recording import decode
 from ductord.model.starting import EventOrigin, Origin, event_run_id, fired_run_id, schedule_id
 from ductord.reads.service import SERVICE as READS
@@ -19,7 +21,8 @@ from ductord.starting.births import Start, bear
 from ductord.trigger.service import SERVICE as TRIGGER
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
-from tests.support.books import TENANT
+from tests.coordinator.parents import family
+from tests.support.books import TENANT, Books
 from tests.support.edges import Catalogue, Edges, as_tenant, refusal, serving
 
 META = as_tenant(TENANT)
@@ -132,6 +135,36 @@ async def test_by_an_event(
     assert await owner.fetchval("select octet_length(origin::text) from eec_workflow_run_start") < 300
     recorded = decode(await _export(edges, run_id)).run.start
     assert (recorded.origin, recorded.variables, recorded.environment) == (origin, {"who": "ops"}, "staging")
+
+
+async def test_what_started_a_run_decides_again_as_it_did(
+    edges: Edges, catalogue: Catalogue, database: Database, books: Books, ticker: Ticker
+) -> None:
+    """L8, T3: conditions over VARS of an environment and over what the event carried, too large to be kept beside the run; another coordinator, and the export
+    under today's engine, decide the same."""
+    lines = (
+        "step work action=noop:noop run_if=\"VARS.who == 'ops' && TRIGGER.event.payload.n == 7 && TRIGGER.type == 'event'\"",
+        "step after action=noop:noop run_if=\"TRIGGER.event.id == 'e1' && size(TRIGGER.event.payload.text) == 100000\"",
+        "work -success-> after",
+    )
+    manifest = replace(family("chain", *lines), variables={"who": "nobody"})
+    definition_id = await catalogue.published(manifest)
+    version_id = next(iter(catalogue.manifests))
+    event = EventOrigin(name="order.created", id="e1", correlation_key="o:1", time=AT, payload={**HUGE, "n": 7})
+    born = event_run_id(definition_id, "orders", "order.created", "e1")
+    origin = Origin(trigger_id="orders", event=event)
+    run_id = await _born(database, definition_id, version_id, origin, born, '{"who": "ops"}')
+    await ticker.drain()
+    await books.report()
+    ticker.cache.forget(run_id)
+    await ticker.drain()
+    await books.report()
+    await ticker.drain()
+    found = (await edges.reads.GetRun(reads.GetRunRequest(run_id=run_id), metadata=META, timeout=60)).data
+    assert found.summary.status == run_pb2.RUN_STATUS_COMPLETED
+    assert [node.status for node in found.nodes] == [run_pb2.NODE_STATUS_SUCCEEDED] * 2
+    recording = decode(await _export(edges, run_id))
+    assert replay(recording) is None
 
 
 async def _export(edges: Edges, run_id: str) -> str:
