@@ -179,6 +179,23 @@ def test_keys_labels_and_checkpoints(engine: Engine) -> None:
     assert answer["response_group_output"] == {"charge": {}}
 
 
+def test_what_started_a_run(engine: Engine) -> None:
+    """`run show` says what started a run and in which environment; `run list` finds runs by their journey and by when they were born."""
+    payload = '{"order": {"id": "o-9", "amount": 5}, "shop": "web"}'
+    published = ("event", "publish", "order.created", "--id", "cli-1", "--key", "o-9", "--payload", payload)
+    code, output, _ = _ductor(engine, *published)
+    matched, started = output.splitlines()
+    run = started.removeprefix("started ")
+    assert (code, matched) == (0, "matched 0")
+    shown = _ductor(engine, "run", "show", run)[1]
+    assert "event order.created cli-1 (created)" in shown
+    assert ["environment", "dev"] in [line.split() for line in shown.splitlines()]
+    for times, there in (((), [run]), (("--since", "1h"), [run]), (("--until", "1h"), [])):
+        listed = _json(engine, "run", "list", "--journey", run, *times)
+        assert [one["run_id"] for one in listed["data"]] == there  # type: ignore[attr-defined]
+    assert _ductor(engine, "run", "list", "--since", "odd")[0] == 2
+
+
 def test_definitions_from_the_command_line(engine: Engine, tmp_path: Path) -> None:
     """Load only what changed, diff, export, publish, archive: one family's life."""
     assert _ductor(engine, "workflow", "load", ORDER)[1] == "order v1 unchanged\n"

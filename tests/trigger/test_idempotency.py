@@ -112,6 +112,33 @@ async def test_il03_the_key_outlives_what_the_definition_becomes(
     assert (await refusal(edges.start(definition_id, idempotency_key="new"))).reason == "MANUAL_TRIGGER_NOT_ALLOWED"
 
 
+async def test_il03_a_client_tries_again_across_a_publish(
+    edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection
+) -> None:
+    """IL-03, T1: who names the definition gets the one run that there is, of the version that was current when it began, also while versions are being published;
+    who names versions by their own ids has a run of each, and of no other."""
+    definition_id = await catalogue.define("orders")
+    versions = [await catalogue.publish(definition_id, chain(1))]
+    tries = [asyncio.create_task(edges.start(definition_id, idempotency_key="k")) for _ in range(10)]
+    for _ in range(3):
+        versions.append(await catalogue.publish(definition_id, chain(1)))
+        tries += [asyncio.create_task(edges.start(definition_id, idempotency_key="k")) for _ in range(10)]
+    answers = await asyncio.gather(*tries)
+    assert len({answer.run_id for answer in answers}) == 1
+    assert sorted(answer.duplicate for answer in answers) == [False] + [True] * 39
+    later = await edges.start(definition_id, idempotency_key="k")
+    assert (later.run_id, later.duplicate) == (answers[0].run_id, True)
+    by_version = [await edges.start(version, idempotency_key="k") for version in versions]
+    assert len({run.run_id for run in by_version} | {later.run_id}) == len(versions) + 1
+    assert [(await edges.start(version, idempotency_key="k")).run_id for version in versions] == [
+        run.run_id for run in by_version
+    ]
+    rows = await owner.fetch("select run_id::text, version_id::text from eec_workflow_run_start")
+    born = {row["run_id"]: row["version_id"] for row in rows}
+    assert [born[run.run_id] for run in by_version] == versions
+    assert born[later.run_id] in versions
+
+
 async def test_t1_the_key_belongs_to_the_tenant_and_the_id_as_given(edges: Edges, catalogue: Catalogue) -> None:
     """T1: another definition, another tenant, the version's own id: each has its own keys."""
     definition_id = await catalogue.define("orders")
