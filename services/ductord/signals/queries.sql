@@ -54,7 +54,8 @@ select pg_advisory_xact_lock_shared(eec_event_lock_key($1, $2, null)), pg_adviso
 
 -- name: look_event
 -- Whether the event was published before; the open waits that its name and key match, held open until this transaction ends: a row that was closed in the
--- meantime is not among them; and the live triggers that its name matches, each once, with what VARS hold in this environment. A wait for any key has the empty
+-- meantime is not among them; and the live triggers that its name matches, each once, with a mark of what VARS hold in this environment:
+-- the transaction that wrote it, for the text may be large and all triggers of a definition have the same. A wait for any key has the empty
 -- one, so all are found by two look-ups in one index; a trigger is found by one per pattern, of which there is one unless wildcards are allowed.
 --   $5 patterns  $6 environment
 with known as (
@@ -71,8 +72,8 @@ open as (
 ),
 live as (
     select distinct on (t.definition_id, t.trigger_id) t.definition_id, t.trigger_id, t.family_slug, t.version_id, t.version,
-           coalesce((select o.variables::text from eec_workflow_env_override o
-                     where o.tenant_id = $1 and o.definition_id = t.definition_id and o.environment = $6), '{}') as variables
+           coalesce((select o.xmin::text from eec_workflow_env_override o
+                     where o.tenant_id = $1 and o.definition_id = t.definition_id and o.environment = $6), '') as overlay
     from eec_workflow_event_trigger t
     where t.tenant_id = $1 and t.pattern = any($5::text[]) and not exists (select from known)
     order by t.definition_id, t.trigger_id
@@ -82,12 +83,17 @@ from (values (1)) as one(row)
 left join known k on true
 left join (
     select o.run_id::text, o.step_ref, o.attempt, o.requirement, o.filter, null as definition_id, null as trigger_id, null as family_slug, null as version_id,
-           null::int as version, null as variables
+           null::int as version, null as overlay
     from open o
     union all
-    select null, null, null, null, null, l.definition_id::text, l.trigger_id, l.family_slug, l.version_id::text, l.version, l.variables
+    select null, null, null, null, null, l.definition_id::text, l.trigger_id, l.family_slug, l.version_id::text, l.version, l.overlay
     from live l
 ) f on true;
+
+-- name: load_overlays
+-- What VARS hold in an environment, by definition, each with its mark.
+select o.definition_id::text, o.xmin::text as overlay, o.variables::text from eec_workflow_env_override o
+where o.tenant_id = $1 and o.definition_id = any($2::uuid[]) and o.environment = $3;
 
 -- name: insert_event
 -- The receipts of an event (a wait for one event that has one already takes no second, see eec_workflow_receipt_single), the event itself if it did

@@ -6,12 +6,15 @@ that a row names, so a row that a publish or an override has changed in the mean
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
 import asyncpg
 import msgspec
 import orjson
 
+from ductord.db.pool import tenant_transaction
+from ductord.db.queries import Queries
 from ductord.db.runs import Row
 from ductord.engine.expressions import ExpressionError
 from ductord.engine.starting import event_input, lets_in, resolved
@@ -24,10 +27,11 @@ from ductord.starting.births import Start, bear
 from ductord.starting.inputs import input_of
 from ductord.starting.versions import Version, Versions
 
-_LOADED: Final = 100
-"""Versions that are read by one statement, and judged before the next."""
+_LOADED: Final = 20
+"""Triggers whose versions and overlays are read by one statement, and judged before the next."""
 _MADE_BYTES: Final = 64 << 20
-"""What the inputs that triggers make of one event may come to: they are held until it is published. Those that are its payload itself cost nothing."""
+"""What the inputs that triggers make of one event, and the overlays of VARS, may come to: they are held until it is published. An input that is the payload
+itself costs nothing."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +43,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """A live trigger that an event's name matches, as one snapshot shows it: the version that would run, and what VARS hold beside its defaults."""
+    """A live trigger that an event's name matches, as one snapshot shows it: the version that would run, and a mark of what VARS hold in the environment
+    (empty: the defaults)."""
 
     definition_id: str
     trigger_id: str
     family_slug: str
     version_id: str
     version: int
-    variables: str
+    overlay: str
 
     @classmethod
     def of(cls, row: Row) -> "Trigger":
@@ -59,6 +64,15 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
     input_json: str
     tier: str
+    variables_json: str
+
+
+class _Overlay(msgspec.Struct, frozen=True, kw_only=True):
+    """What VARS hold in the environment, as JSON and as its text, and its mark."""
+
+    mark: str = ""
+    text: str = "{}"
+    values: dict[str, Any] = {}
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +82,9 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     trigger_id: str
     fault: Fault
 
+
+_q: Final = Queries("ductord.signals")
+_DEFAULTS: Final = _Overlay()
 
 _Verdict: TypeAlias = Ready | Fault | None
 """None: the filter does not let the event through, or does not evaluate."""
@@ -83,19 +100,24 @@ class Starting:
         self._rules = rules
         self._known: dict[tuple[str, str, str], _Verdict] = {}
         self._room = _MADE_BYTES
+        self._held: set[tuple[str, str]] = set()
 
     def unknown(self, triggers: Iterable[Trigger]) -> tuple[Trigger, ...]:
         """Those that have not been judged."""
         return tuple(trigger for trigger in triggers if _key(trigger) not in self._known)
 
     async def judge(self, triggers: Sequence[Trigger], event: External, payload: Payload) -> None:
-        """Judge them, between other work. Each filter and each input has a budget of its own."""
+        """Judge them, between other work. Each filter and each input has a budget of its own. Where an overlay has changed since the look, the verdict is one
+        on what it is now, and the next look finds it."""
         for begin in range(0, len(triggers), _LOADED):
             some = triggers[begin : begin + _LOADED]
             wanted = {trigger.version_id for trigger in some}
             versions = await self._versions.read_all(self._pool, self._tenant_id, wanted)
+            overlays = await self._overlays({trigger.definition_id for trigger in some if trigger.overlay})
             for trigger in some:
-                self._known[_key(trigger)] = self._verdict(trigger, versions, event, payload)
+                overlay = overlays.get(trigger.definition_id, _DEFAULTS)
+                key = trigger.version_id, trigger.trigger_id, overlay.mark
+                self._known[key] = self._verdict(trigger, versions[trigger.version_id], overlay, event, payload)
                 await asyncio.sleep(0)
 
     def refused(self, triggers: Iterable[Trigger]) -> tuple[Refused, ...]:
@@ -120,16 +142,27 @@ class Starting:
         )
         return tuple(sorted(born))
 
+    async def _overlays(self, definition_ids: AbstractSet[str]) -> dict[str, _Overlay]:
+        if not definition_ids:
+            return {}
+        async with tenant_transaction(self._pool, self._tenant_id) as db:
+            rows = await db.fetch(_q["load_overlays"], self._tenant_id, sorted(definition_ids), self._rules.environment)
+        return {
+            row["definition_id"]: _Overlay(
+                mark=row["overlay"], text=row["variables"], values=orjson.loads(row["variables"])
+            )
+            for row in rows
+        }
+
     def _verdict(
-        self, trigger: Trigger, versions: Mapping[str, Version | Fault], event: External, payload: Payload
+        self, trigger: Trigger, version: Version | Fault, overlay: _Overlay, event: External, payload: Payload
     ) -> _Verdict:
-        version = versions[trigger.version_id]
         if isinstance(version, Fault):
             return version
         spec = version.triggers.get(trigger.trigger_id)
         if spec is None:
             return Fault(code="VERSION_UNREADABLE", message="the version has no such trigger")
-        variables = resolved(version.variables, orjson.loads(trigger.variables))
+        variables = resolved(version.variables, overlay.values)
         try:
             if not lets_in(spec, variables, event):
                 return None
@@ -138,14 +171,18 @@ class Starting:
         text = input_of(version, lambda: _input(spec, variables, event), max_bytes=self._rules.payload_bytes)
         if isinstance(text, Fault):
             return text
-        tier = (spec.tier or version.tier).value
         if text == payload.text:
-            return Ready(input_json=payload.text, tier=tier)  # one text for all that take the payload as it is
-        self._room -= len(text)
-        if self._room < 0:
+            text = payload.text  # one text for all that take the payload as it is
+        held = trigger.definition_id, overlay.mark
+        cost = 0 if text is payload.text else len(text)
+        if overlay.mark and held not in self._held:
+            cost += len(overlay.text)
+        if cost > self._room:
             message = f"the inputs that triggers make of this event are more than {_MADE_BYTES >> 20} MiB together"
             return Fault(code="PAYLOAD_TOO_LARGE", message=message)
-        return Ready(input_json=text, tier=tier)
+        self._room -= cost
+        self._held.add(held)
+        return Ready(input_json=text, tier=(spec.tier or version.tier).value, variables_json=overlay.text)
 
 
 def run_ids(triggers: Iterable[Trigger], event: External) -> frozenset[str]:
@@ -154,7 +191,7 @@ def run_ids(triggers: Iterable[Trigger], event: External) -> frozenset[str]:
 
 
 def _key(trigger: Trigger) -> tuple[str, str, str]:
-    return trigger.version_id, trigger.trigger_id, trigger.variables
+    return trigger.version_id, trigger.trigger_id, trigger.overlay
 
 
 def _run_id(trigger: Trigger, event: External) -> str:
@@ -187,6 +224,6 @@ def _start(trigger: Trigger, ready: Ready, event: External, payload: Payload) ->
         input_json=ready.input_json,
         tier=ready.tier,
         origin=Origin(trigger_id=trigger.trigger_id, event=origin),
-        variables_json=trigger.variables,
+        variables_json=ready.variables_json,
         actor=f"event:{trigger.trigger_id}",
     )
