@@ -90,7 +90,8 @@ async def _series(stack: Stack) -> dict[str, set[str]]:
 async def test_ob_01_series_are_bounded(stack: Stack) -> None:
     """OB-01: what 20 tenants with 40 families brought in series, 60 more tenants with 120 families and 1,200 runs hardly add to."""
     edges = stack["edges"].target
-    targets = {f"DUCTOR_{name}_TARGET": edges for name in ("DEFINITION", "TRIGGER", "RUN_CONTROL", "SIGNALS", "READS")}
+    names = ("DEFINITION", "TRIGGER", "RUN_CONTROL", "SIGNALS", "READS", "ADMIN")
+    targets = {f"DUCTOR_{name}_TARGET": edges for name in names}
     gateway = stack.add("gateway", ["gateway"], http=True, DUCTOR_DISPATCH_TARGET=stack["dispatch0"].target, **targets)
     try:
         await asyncio.to_thread(gateway.wait_ready)
