@@ -115,7 +115,7 @@ async def test_il03_the_key_outlives_what_the_definition_becomes(
 async def test_il03_a_client_tries_again_across_a_publish(
     edges: Edges, catalogue: Catalogue, owner: asyncpg.Connection
 ) -> None:
-    """IL-03, T1: who names the definition gets the one run that there is, of the version that was current when it began, also while versions are being published;
+    """IL-03, T1: who names the definition gets the one run that there is, of the version current when it began, also while versions are published;
     who names versions by their own ids has a run of each, and of no other."""
     definition_id = await catalogue.define("orders")
     versions = [await catalogue.publish(definition_id, chain(1))]
