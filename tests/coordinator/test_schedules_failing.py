@@ -151,6 +151,28 @@ async def test_inputs_without_end_hold_up_their_own_tenant_alone(
     assert [await timetables.fired(one) for one in dear] == [[("10:01", "started")]] * 3
 
 
+async def test_who_is_always_late_takes_a_share_of_the_places(
+    timetables: Timetables, ticker: Ticker, other_ticker: Ticker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2: tenants take turns where more is due than a turn takes; one with many that are long due keeps nobody else from firing, also beside another turn."""
+    monkeypatch.setattr(schedules, "SCHEDULES", 2)
+    daily = firing("0 9 * * *", catchup_window_ms=2_000_000_000)
+    late = [await timetables.publish(daily, tenant="a-late") for _ in range(9)]
+    other = await timetables.publish(firing("* * * * *"), tenant="z-other")
+    await timetables.set(at("2030-01-03T09:00:30"))
+    turned = await turn(ticker.connection, fires())
+    assert {fired.tenant_id for fired, _ in turned.fired} == {"a-late", "z-other"}
+    left = [one for one in late if one not in {fired.schedule_id for fired, _ in turned.fired}]
+    assert len(left) == 8
+    async with ticker.connection.transaction():
+        held = "select from eec_workflow_schedule where schedule_id = any($1::uuid[]) for update"
+        await ticker.connection.fetch(held, left[1:])
+        turned = await turn(other_ticker.connection, fires())
+        assert {fired.schedule_id for fired, _ in turned.fired} - {other} == {left[0]}
+    await drained(ticker.connection)
+    assert [await timetables.fired(one) for one in late] == [[("09:00", "started")]] * 9
+
+
 async def test_what_starts_with_large_values_is_born_in_parts(
     timetables: Timetables, ticker: Ticker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,15 +7,31 @@ select eec_now() as now,
        (select extract(epoch from s.next_time - eec_now())::float8 from eec_workflow_schedule s where s.next_time > eec_now() order by s.next_time limit 1) as next_s;
 
 -- name: claim
--- Schedules that are due at $5, the latest first. $2: what was due before has been seen to; a long snapshot elsewhere keeps the entries of all times that ever were
--- in the index, and no look walks through them (PG-05). Those of versions that a newer engine published are left to a newer coordinator.
-select s.tenant_id, s.schedule_id::text, s.definition_id::text, s.family_slug, s.trigger_id, s.version_id::text, s.version, s.cron_expression, s.timezone,
-       s.catchup_window_ms, s.overlap_policy, s.next_time
-from eec_workflow_schedule s
-left join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id
-where s.next_time <= $5 and s.next_time >= coalesce($2::timestamptz, '-infinity')
-  and coalesce(v.format_version, 0) <= $3 and coalesce(v.engine_level, 0) <= $4
-order by s.next_time limit $1 for update of s skip locked;
+-- Schedules that are due at $5, tenants in turn, of each the one that is most late first: whose schedules are always late, since their inputs are dear, takes a
+-- share of the places. More are looked at than are taken, and what another coordinator holds is passed over. $2: what was due before has been seen to; a long
+-- snapshot elsewhere keeps the entries of all times that ever were in the index, and no look walks through them (PG-05). Those of versions that a newer engine
+-- published are left to a newer coordinator. What is locked is judged again: it may have been fired since it was looked at.
+with seen as materialized (
+    select s.tenant_id, s.schedule_id, s.next_time from eec_workflow_schedule s
+    left join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id
+    where s.next_time <= $5 and s.next_time >= coalesce($2::timestamptz, '-infinity')
+      and coalesce(v.format_version, 0) <= $3 and coalesce(v.engine_level, 0) <= $4
+    order by s.next_time limit 10 * $1::int
+),
+placed as materialized (
+    select n.*, row_number() over (partition by n.tenant_id order by n.next_time) as turn from seen n order by turn, n.next_time
+)
+select d.* from placed p
+cross join lateral (
+    select s.tenant_id, s.schedule_id::text, s.definition_id::text, s.family_slug, s.trigger_id, s.version_id::text, s.version, s.cron_expression, s.timezone,
+           s.catchup_window_ms, s.overlap_policy, s.next_time
+    from eec_workflow_schedule s
+    left join eec_workflow_version v on v.tenant_id = s.tenant_id and v.version_id = s.version_id
+    where s.tenant_id = p.tenant_id and s.schedule_id = p.schedule_id and s.next_time <= $5
+      and coalesce(v.format_version, 0) <= $3 and coalesce(v.engine_level, 0) <= $4
+    for update of s skip locked offset 0
+) d
+limit $1;
 
 -- name: claim_given
 -- The same of one, which a turn of many could not deal with.
