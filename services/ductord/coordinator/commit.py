@@ -1,7 +1,7 @@
 """The commit: a batch of decisions as a handful of statements, all hanging on the versioned update of the runs.
 
 Order is the lock order: keys of events and of digests, attempts and waits that others may be writing, runs by id, history, attempts, waits, digests, timers,
-children, records. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
+children, records, fires of schedules. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
 """
 
 from collections.abc import Callable
@@ -55,6 +55,8 @@ async def commit(
     if not kept:
         return lost
     channels += await _write_effects(connection, kept, by_class(kept) if lost else of, now)
+    if again := [d for d in kept if d.reopened]:
+        await connection.execute(SQL["reopen_fires"], [d.key[0] for d in again], [d.key[1] for d in again])
     calm = [d for d in kept if d.loaded.quarantined]
     if calm:
         await connection.execute(SQL["clear_quarantine"], [d.key[0] for d in calm], [d.key[1] for d in calm])

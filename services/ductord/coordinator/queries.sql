@@ -192,6 +192,14 @@ told as (
 )
 select run_id::text from won;
 
+-- name: reopen_fires
+-- A run that a redrive takes up again is active again in its schedule (T2). What was seen of its end is forgotten; whoever notes that end now is waited for.
+update eec_workflow_schedule_fire f set end_time = null
+from unnest($1::text[], $2::uuid[]) as x(tenant_id, run_id)
+join eec_workflow_run_start s on s.tenant_id = x.tenant_id and s.run_id = x.run_id
+where f.tenant_id = x.tenant_id and f.schedule_id = (s.origin ->> 'schedule_id')::uuid and f.nominal_time = (s.origin ->> 'nominal_time')::timestamptz
+  and f.kind = 'fire' and coalesce(f.tail_run_id, f.run_id) = x.run_id;
+
 -- name: insert_runs
 -- A reset run begins behind the transitions that it adopts ($3: how many).
 with x as (

@@ -60,12 +60,12 @@ set outcome = excluded.outcome, source = excluded.source, request_id = excluded.
 where eec_workflow_schedule_fire.outcome <> 'started';
 
 -- name: count_fires
--- The counters of schedules, the run started last, and why the last time that was not skipped could start none.
+-- The counters of schedules, the run started last, and why the last time that was not skipped could start none. A broken one goes on saying why it is.
 update eec_workflow_schedule s
 set started_count = s.started_count + x.started, skipped_count = s.skipped_count + x.skipped, failed_count = s.failed_count + x.failed,
     last_run_id = coalesce(nullif(x.last_run_id, '')::uuid, s.last_run_id),
-    error_code = case when x.started + x.failed > 0 then x.error_code else s.error_code end,
-    error_message = case when x.started + x.failed > 0 then x.error_message else s.error_message end,
+    error_code = case when x.started + x.failed > 0 and coalesce(s.next_time, s.pause_time) is not null then x.error_code else s.error_code end,
+    error_message = case when x.started + x.failed > 0 and coalesce(s.next_time, s.pause_time) is not null then x.error_message else s.error_message end,
     update_time = eec_now()
 from unnest($2::uuid[], $3::int[], $4::int[], $5::int[], $6::text[], $7::text[], $8::text[])
      as x(schedule_id, started, skipped, failed, last_run_id, error_code, error_message)
