@@ -1,7 +1,8 @@
 """The commit: a batch of decisions as a handful of statements, all hanging on the versioned update of the runs.
 
 Order is the lock order: keys of events and of digests, attempts and waits that others may be writing, runs by id, history, attempts, waits, digests, timers,
-children, records, fires of schedules. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was checked at the door.
+children, records, fires of schedules. A run that is not in the update's RETURNING lost the race; nothing of it is written. Payloads go in as text that was
+checked at the door.
 """
 
 from collections.abc import Callable

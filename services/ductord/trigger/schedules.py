@@ -34,6 +34,8 @@ from ductord.trigger.event_triggers import FIRST_ID, definition_of
 _END: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _ALL_KINDS: Final = "~"
 """Behind every kind of fire."""
+_INPUTS_S: Final = 10.0
+"""Processor time for the inputs of one call, which keeps its schedule's row locked meanwhile, from a publish as from a coordinator."""
 _q: Final = Queries("ductord.trigger", "schedules.sql")
 
 T = TypeVar("T")
@@ -226,13 +228,16 @@ class Servicer(rpc.ScheduleServiceServicer):
     async def _fire(self, db: asyncpg.Connection, act: Act, asked: Asked) -> Sequence[Fired]:
         """What became of the times; what an earlier try of this call has started, whose commit went unheard, it has started.
 
-        Raises SCHEDULE_BROKEN for a version that cannot be read.
+        Raises SCHEDULE_BROKEN for a version that cannot be read, BACKFILL_TOO_LARGE for what takes too long.
         """
         try:
-            [fired] = await self._fires.fire(db, [asked], traceparent=act.call.traceparent)
+            [fired] = await self._fires.fire(db, [asked], traceparent=act.call.traceparent, inputs_s=_INPUTS_S)
         except Unfireable as error:
             message = f"the schedule cannot fire: {error.fault.message}"
             raise refused("SCHEDULE_BROKEN", message, schedule_id=act.schedule_id) from None
+        if len(fired) < len(asked.times):
+            message = "the inputs of the runs take more processor time than one call has; ask for the span in parts"
+            raise refused("BACKFILL_TOO_LARGE", message, field="to_time", limit=len(fired))
         fired = [replace(one, outcome="started") if one.run_id in act.started else one for one in fired]
         act.started.update(one.run_id for one in fired if one.outcome == "started")
         return fired
