@@ -23,7 +23,8 @@ _SCHEDULES = (
 )
 _FIRES = (
     "insert into eec_workflow_schedule_fire (tenant_id, schedule_id, nominal_time, kind, outcome, source)"
-    " select s.tenant_id, s.schedule_id, now() - n * interval '1 minute', 'fire', 'skipped', 'timetable'"
+    " select s.tenant_id, s.schedule_id, now() - n * interval '1 minute', 'fire',"
+    "        case n when $1 - 100 then 'failed' else 'skipped' end, 'timetable'"
     " from (select * from eec_workflow_schedule where tenant_id = $2 order by family_slug limit 2) s, generate_series(1, $1::int) n"
 )
 _TRIGGERS = (
@@ -39,6 +40,8 @@ _TRIGGERS = (
         ("schedules_of", "text, text, text, text, uuid, bigint, text, uuid", "'', '', '', '{first}', 11, 'f00100', null", 2),
         ("schedules_of", "text, text, text, text, uuid, bigint, text, uuid", "'', '', '', '{first}', 11, '', '{definition}'", 2),
         ("fires", "text, uuid, text, timestamptz, text, bigint", "'{schedule}', '', '9999-12-31', '~', 11", 12),
+        ("fires_passed", "text, uuid, text, timestamptz, text, bigint", "'{schedule}', 'failed', '9999-12-31', '~', 11", 1),
+        ("fires_passed", "text, uuid, text, timestamptz, text, bigint", "'{schedule}', 'skipped', '9999-12-31', '~', 11", 12),
         ("event_triggers", "text, text, uuid, text, bigint", "'e3', '{first}', '', 11", 12),
         ("event_triggers_matching", "text, text, uuid, text, bigint, text[], uuid", "'', '{first}', '', 11, '{{e77}}', null", 2),
         ("event_triggers_of", "text, text, uuid, text, bigint, uuid", "'', '{first}', '', 11, '{listener}'", 2),

@@ -218,7 +218,8 @@ class Servicer(rpc.ScheduleServiceServicer):
         async def look(db: asyncpg.Connection) -> tuple[list[asyncpg.Record], datetime]:
             row = await row_of(db, schedule_id)
             outcome = shown.OUTCOME_WORD[request.outcome]
-            return await db.fetch(_q["fires"], tenant_id, schedule_id, outcome, *after, page.fetch), row["now"]
+            of = _q["fires" if outcome in ("", "started") else "fires_passed"]
+            return await db.fetch(of, tenant_id, schedule_id, outcome, *after, page.fetch), row["now"]
 
         rows, now = await self._in_transaction(look)
         entries, token = _cut(page, rows, lambda row: (row["nominal_time"], row["kind"]))

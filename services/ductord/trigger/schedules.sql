@@ -48,6 +48,13 @@ from eec_workflow_schedule_fire f
 where f.tenant_id = $1 and f.schedule_id = $2 and (f.nominal_time, f.kind) < ($4, $5) and ($3 = '' or f.outcome = $3)
 order by f.nominal_time desc, f.kind desc limit $6;
 
+-- name: fires_passed
+-- A page of the times that came to one thing other than a run: in years of a timetable there may be few.
+select f.nominal_time, f.kind, f.outcome, f.source, f.run_id::text, f.count, f.until_time, f.error_code, f.error_message, f.create_time
+from eec_workflow_schedule_fire f
+where f.tenant_id = $1 and f.schedule_id = $2 and (f.nominal_time, f.kind) < ($4, $5) and f.outcome = $3 and f.outcome <> 'started'
+order by f.nominal_time desc, f.kind desc limit $6;
+
 -- name: fire_asked
 -- The fire by hand of a request.
 select f.nominal_time, f.kind, f.outcome, f.source, f.run_id::text, f.count, f.until_time, f.error_code, f.error_message, f.create_time

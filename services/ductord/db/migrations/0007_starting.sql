@@ -71,6 +71,8 @@ create table eec_workflow_schedule_fire (
 );
 create index eec_workflow_schedule_fire_active on eec_workflow_schedule_fire (tenant_id, schedule_id, nominal_time)  -- few: what overlap is judged by
     where outcome = 'started' and end_time is null;
+create index eec_workflow_schedule_fire_outcome on eec_workflow_schedule_fire (tenant_id, schedule_id, outcome, nominal_time, kind)  -- what people look for
+    where outcome <> 'started';
 create unique index eec_workflow_schedule_fire_request on eec_workflow_schedule_fire (tenant_id, schedule_id, request_id) where request_id <> '';
 
 -- The patterns of live event triggers: an event looks up its own name, and the names with a wildcard that it may match. Filter and input stand in the manifest.
