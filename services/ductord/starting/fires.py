@@ -103,12 +103,7 @@ class Fires:
         self._max_bytes = payload_max_bytes
 
     async def fire(
-        self,
-        db: asyncpg.Connection,
-        asked: Sequence[Asked],
-        *,
-        traceparent: str = "",
-        inputs_s: float = math.inf,
+        self, db: asyncpg.Connection, asked: Sequence[Asked], *, traceparent: str = "", inputs_s: float = math.inf
     ) -> list[list[Fired]]:
         """Fire times of schedules of one tenant, whose rows the caller has locked in this transaction, each schedule once; the answers in the same order. Runs,
         fires and counters are written; `next_time`, `last_time` and gaps are the caller's.
@@ -227,16 +222,10 @@ class _Judged:
 async def _timed(db: asyncpg.Connection, asked: Asked) -> Asked:
     """A fire by hand takes no time of the timetable, which would then not fire, and none that another one has."""
     (moment,) = asked.times
-    while (moment.second, moment.microsecond) == (0, 0) or await _known(db, asked.schedule, [moment]):
+    while (moment.second, moment.microsecond) == (0, 0) or any(await _before(db, [asked])):
         moment += _MICROSECOND
-    return msgspec.structs.replace(asked, times=(moment,))
-
-
-async def _known(db: asyncpg.Connection, schedule: Scheduled, times: list[datetime]) -> list[asyncpg.Record]:
-    rows: list[asyncpg.Record] = await db.fetch(
-        _q["fired"], schedule.tenant_id, [schedule.schedule_id] * len(times), times
-    )
-    return rows
+        asked = msgspec.structs.replace(asked, times=(moment,))
+    return asked
 
 
 async def _before(db: asyncpg.Connection, asked: Sequence[Asked]) -> list[dict[datetime, Fired]]:
