@@ -114,6 +114,14 @@ async def test_t3_two_patterns_of_one_trigger_start_one_run(database: Database, 
     assert sorted(run["origin"]["trigger_id"] for run in await live.runs()) == ["a", "b"]
 
 
+async def test_t3_the_answer_has_an_end(sender: Sender, live: Live) -> None:
+    """Of very many triggers that start no run a thousand are told: an answer of all would be too large for a client, when the event has been published."""
+    await live.define(on("order.created", input_="${{ EVENT.payload.x.y }}"))
+    await live.multiply(1_100)
+    answer = await sender.publish("order.created")
+    assert (len(answer.started_run_ids), len(answer.refused_triggers)) == (0, 1_000)
+
+
 async def test_t3_filters(sender: Sender, live: Live) -> None:
     """A filter is a bool over EVENT and VARS; one that is false, fails or gives no bool does not match, and is no refusal."""
     passing = [

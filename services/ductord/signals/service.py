@@ -39,7 +39,9 @@ from ductord.signals.telling import Who, tell
 from ductord.starting.versions import Versions as Startable
 
 _SHOWN: Final = 300
-"""Characters of a reason that an answer shows: one event may meet very many triggers."""
+_TOLD: Final = 1_000
+"""Characters of a reason that an answer shows, and how many refused triggers: one event may meet very many, and an answer that the caller's client takes for
+too large comes when all is done. The log and the metric count every one."""
 
 _log = logging.getLogger("ductor.signals")
 _q: Final = Queries("ductord.signals")
@@ -111,7 +113,7 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
                     code=trigger.fault.code,
                     message=storable_text(trigger.fault.message, max_chars=_SHOWN),
                 )
-                for trigger in published.refused
+                for trigger in published.refused[:_TOLD]
             ],
         )
 

@@ -358,7 +358,7 @@ class PublishEventResponse(_message.Message):
 
     @_builtins.property
     def refused_triggers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedTrigger]:
-        """The triggers that the event matched and that could not start a run."""
+        """The triggers that the event matched and that could not start a run, at most 1,000 of them."""
 
     def __init__(
         self,
