@@ -83,16 +83,16 @@ select count(*)::int from (select from eec_workflow_schedule where live and next
 -- A page of fires whose runs nobody has seen end: those whose run, and all that continued it, has ended are marked so, whatever the overlap policy; else a schedule
 -- that never asks would leave them all to the first that does.
 with recursive page as materialized (
-    select f.tenant_id, f.schedule_id, f.nominal_time, coalesce(f.tail_run_id, f.run_id) as run_id from eec_workflow_schedule_fire f
+    select f.tenant_id, f.schedule_id, f.nominal_time, coalesce(f.tail_run_id, f.run_id) as run_id, f.xmin as mark from eec_workflow_schedule_fire f
     where f.outcome = 'started' and f.end_time is null and (f.tenant_id, f.schedule_id, f.nominal_time) > ($1, $2::uuid, $3::timestamptz)
     order by f.tenant_id, f.schedule_id, f.nominal_time limit $4
 ),
 chain as (
-    select p.tenant_id, p.schedule_id, p.nominal_time, p.run_id, 0 as links, r.end_time, r.continued_to_run_id
+    select p.tenant_id, p.schedule_id, p.nominal_time, p.mark, p.run_id, 0 as links, r.end_time, r.continued_to_run_id
     from page p
     left join lateral (select end_time, continued_to_run_id from eec_workflow_run where tenant_id = p.tenant_id and run_id = p.run_id offset 0) r on true
     union all
-    select c.tenant_id, c.schedule_id, c.nominal_time, c.continued_to_run_id, c.links + 1, r.end_time, r.continued_to_run_id
+    select c.tenant_id, c.schedule_id, c.nominal_time, c.mark, c.continued_to_run_id, c.links + 1, r.end_time, r.continued_to_run_id
     from chain c
     left join lateral (select end_time, continued_to_run_id from eec_workflow_run where tenant_id = c.tenant_id and run_id = c.continued_to_run_id offset 0) r on true
     where c.end_time is not null and c.continued_to_run_id is not null
@@ -103,7 +103,7 @@ tails as materialized (
 free as materialized (
     select t.* from tails t
     join eec_workflow_schedule_fire f on f.tenant_id = t.tenant_id and f.schedule_id = t.schedule_id and f.nominal_time = t.nominal_time and f.kind = 'fire'
-    where t.end_time is not null or t.links > 0
+    where (t.end_time is not null or t.links > 0) and f.xmin = t.mark  -- else it was written since the look: its run may have been redriven
     for update of f skip locked
 ),
 noted as (

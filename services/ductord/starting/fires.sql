@@ -21,21 +21,21 @@ where tenant_id = $1 and schedule_id = $2 and request_id = $3;
 -- name: active
 -- Of each schedule, whether one of its $3 newest runs that nobody has seen end is active, and how many such there were. A run that went on as another has ended when
 -- the last of them has; one without a row is still to begin. What was seen is written down: that a run has ended, and how far it went on, so that neither is
--- looked at again.
+-- looked at again; but not in a row that was written since the look: its run may have been redriven.
 with recursive open as materialized (
     select f.* from unnest($2::uuid[]) as s(schedule_id)
     cross join lateral (
-        select o.schedule_id, o.nominal_time, coalesce(o.tail_run_id, o.run_id) as run_id from eec_workflow_schedule_fire o
+        select o.schedule_id, o.nominal_time, coalesce(o.tail_run_id, o.run_id) as run_id, o.xmin as mark from eec_workflow_schedule_fire o
         where o.tenant_id = $1 and o.schedule_id = s.schedule_id and o.outcome = 'started' and o.end_time is null
         order by o.nominal_time desc limit $3
     ) f
 ),
 chain as (
-    select o.schedule_id, o.nominal_time, o.run_id, 0 as links, r.end_time, r.continued_to_run_id
+    select o.schedule_id, o.nominal_time, o.mark, o.run_id, 0 as links, r.end_time, r.continued_to_run_id
     from open o
     left join lateral (select end_time, continued_to_run_id from eec_workflow_run where tenant_id = $1 and run_id = o.run_id offset 0) r on true
     union all
-    select c.schedule_id, c.nominal_time, c.continued_to_run_id, c.links + 1, r.end_time, r.continued_to_run_id
+    select c.schedule_id, c.nominal_time, c.mark, c.continued_to_run_id, c.links + 1, r.end_time, r.continued_to_run_id
     from chain c
     left join lateral (select end_time, continued_to_run_id from eec_workflow_run where tenant_id = $1 and run_id = c.continued_to_run_id offset 0) r on true
     where c.end_time is not null and c.continued_to_run_id is not null
@@ -45,6 +45,7 @@ noted as (
     update eec_workflow_schedule_fire f set end_time = t.end_time, tail_run_id = case when t.links > 0 then t.run_id else f.tail_run_id end
     from tails t
     where f.tenant_id = $1 and f.schedule_id = t.schedule_id and f.nominal_time = t.nominal_time and f.kind = 'fire' and (t.end_time is not null or t.links > 0)
+      and f.xmin = t.mark
 )
 select schedule_id::text, bool_or(end_time is null) as active, count(*)::int as seen from tails group by schedule_id;
 
