@@ -109,13 +109,16 @@ SELECT = {
     "dispatch": {"step_attempt"},
     "admin": {"release_policy"},
 }
+for _role in ROLES:
+    if _role != "coordinator":  # it serves no RPC but health
+        SELECT[_role].add("api_key")
 INSERT = {
     "definition": {"definition", "draft", "version", "audit", "schedule", "event_trigger", "env_override"},
     "trigger": {"run_start", "run_label", "wakeup", "audit", "schedule_fire"},
     "run_control": {"intent", "wakeup", "audit"},
-    "signals": {"signal", "event", "receipt", "wakeup", "run_start"},
-    "reads": set[str](),
-    "admin": {"release_policy", "audit"},
+    "signals": {"signal", "event", "receipt", "wakeup", "run_start", "audit"},
+    "reads": {"audit"},
+    "admin": {"release_policy", "audit", "api_key"},
     "coordinator": {
         "run_start",
         "run_label",
@@ -139,7 +142,7 @@ INSERT = {
         "item_page",
         "schedule_fire",
     },
-    "dispatch": {"wakeup"},
+    "dispatch": {"wakeup", "audit"},
 }
 DELETE = {
     "definition": {"draft", "event_trigger", "env_override"},
@@ -200,7 +203,7 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
     "run_control": {},
     "signals": {"wait": {"open_time"}},
     "reads": {},
-    "admin": {"release_policy": ALL},
+    "admin": {"release_policy": ALL, "api_key": ALL},
     "coordinator": {
         "run": ALL,
         "timer": ALL,
@@ -255,6 +258,9 @@ UPDATE: dict[str, dict[str, set[str] | None]] = {
     },
     "dispatch": {"step_attempt": LEASE_AND_RESULT},
 }
+for _role in ROLES:
+    if _role not in ("coordinator", "admin"):
+        UPDATE[_role]["api_key"] = {"last_use_time"}
 
 
 async def _columns(connection: asyncpg.Connection) -> dict[str, list[str]]:
@@ -389,6 +395,8 @@ async def _one_of_each(owner: asyncpg.Connection, tenant: str) -> None:
         ad as (insert into {T}event_trigger (tenant_id, pattern, definition_id, trigger_id, family_slug, version_id, version)
                select t, 'e', d, 'e', 's', v, 1 from ids),
         ae as (insert into {T}env_override (tenant_id, definition_id, environment, variables) select t, d, '', '{{}}' from ids),
+        ag as (insert into {T}api_key (tenant_id, key_id, name, secret_hash, scopes, created_by)
+               select t, v, 'k', sha256('x'), array['admin'], 'x' from ids),
         af as (insert into {T}release_policy (tenant_id, mode) select t, 'off' from ids),
         l as (insert into {T}checkpoint (tenant_id, run_id, name, status, at) select t, r, 'c', 'reached', now() from ids)
         insert into {T}quarantine (tenant_id, run_id, error, ticks, since, retry_time) select t, r, '', 1, now(), now() from ids

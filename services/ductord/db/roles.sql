@@ -79,6 +79,13 @@ grant select on eec_workflow_schedule, eec_workflow_schedule_fire, eec_workflow_
 grant select, insert, update on eec_workflow_release_policy to ductor_admin;
 grant insert on eec_workflow_audit to ductor_admin;
 
+grant select, insert, update on eec_workflow_api_key to ductor_admin;
+
+-- Who serves RPCs looks a credential up, notes that it was used, and puts down who tried what they may not. Nobody but admin makes or ends one.
+grant select, update (last_use_time) on eec_workflow_api_key
+    to ductor_definition, ductor_trigger, ductor_run_control, ductor_signals, ductor_reads, ductor_dispatch;
+grant insert on eec_workflow_audit to ductor_signals, ductor_reads, ductor_dispatch;
+
 -- coordinator: the sole writer of runs. Of an attempt it writes the task, the verdict and, for silence, the outcome.
 grant select on eec_workflow_definition, eec_workflow_version to ductor_coordinator;
 grant select, insert on eec_workflow_run_start, eec_workflow_transition, eec_workflow_run_label to ductor_coordinator;

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -29,14 +29,26 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller of one RPC. `tenant_id` None: all tenants (platform scope). `traceparent` is the span of this call."""
+    """The caller of one RPC. `tenant_id` None: all tenants (platform scope). `traceparent` is the span of this call.
+
+    With authentication on, `actor` is `key:<name>`, `groups` are those of the key (E2), `acts_for_others` is whether it may approve in the name of whom it
+    gives, and `key_id` is the key's id; `authenticated` says so.
+    """
 
     tenant_id: str | None
     actor: str = "anonymous"
     scopes: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
+    acts_for_others: bool = False
+    key_id: str = ""
     request_id: str
     trace_id: str
     traceparent: str
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether a credential says who calls."""
+        return bool(self.key_id)
 
     @property
     def tenant(self) -> str:
@@ -44,6 +56,31 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         if self.tenant_id is None:
             raise refused("TENANT_REQUIRED", "this call is made for one tenant: name it in x-tenant-id")
         return self.tenant_id
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a credential says is calling: what an `Authenticator` answers, and what of a `Caller` does not come from the call itself."""
+
+    tenant_id: str | None
+    actor: str = "anonymous"
+    scopes: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
+    acts_for_others: bool = False
+    key_id: str = ""
+
+
+class Authenticator(Protocol):
+    """Who calls and whether they may. `access.Keys` with `DUCTOR_AUTH=keys`; without one, `tenant_of` takes callers at their word."""
+
+    async def identify(
+        self, service: str, method: str, metadata: Iterable[tuple[str, str | bytes]], peer: str
+    ) -> Identity:
+        """The caller of `service` (`ductor.workflow.v1.TaskService`) and `method`, who calls from `peer` (gRPC's form, `ipv4:127.0.0.1:5555`).
+
+        Raises `Refusal`: CREDENTIAL_REQUIRED, CREDENTIAL_INVALID, TENANT_MISMATCH, PERMISSION_MISSING, TENANT_REQUIRED, TENANT_INVALID, TOO_MANY_ATTEMPTS,
+        DATABASE_UNAVAILABLE.
+        """
+        ...
 
 
 _caller: ContextVar[Caller | None] = ContextVar("ductor_caller", default=None)
@@ -111,7 +148,9 @@ def new_request_id() -> str:
 __all__ = [
     "PLATFORM",
     "PLATFORM_SERVICES",
+    "Authenticator",
     "Caller",
+    "Identity",
     "Refusal",
     "caller",
     "caller_or_none",

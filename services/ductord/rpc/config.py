@@ -22,7 +22,7 @@ DatabaseService = Literal[
 TargetService = Literal["definition", "trigger", "run_control", "signals", "reads", "admin", "dispatch"]
 """A service that others call."""
 
-OTHERS: Final = frozenset({"DUCTOR_TENANT_ID", "DUCTOR_TARGET", "DUCTOR_API_KEY", "DUCTOR_TENANT"})
+OTHERS: Final = frozenset({"DUCTOR_TENANT_ID", "DUCTOR_TARGET", "DUCTOR_TENANT"})
 """Names that the command line and the spec's examples use, and no server reads."""
 
 DATABASE_SERVICES: Final[tuple[DatabaseService, ...]] = get_args(DatabaseService)
@@ -99,8 +99,42 @@ class Settings(BaseSettings):
     )
 
     # Who may call
-    auth: Literal["off", "keys"] = "off"
+    auth: Literal["off", "keys"] = Field(
+        default="off", description="off: callers are taken at their word; keys: every call needs a key (N1)"
+    )
     insecure: bool = Field(default=False, description="allow auth off on an address that other machines reach (N3)")
+    key_cache_ms: Milliseconds = Field(
+        default=2_000, description="how long a key that was looked up is taken as good: how soon a revocation counts"
+    )
+    api_key: Secret = Field(default="", description="the key that our own worker and the command line call with")
+    api_key_file: str = Field(
+        default="", description="a file that holds that key, read anew when it changes; instead of DUCTOR_API_KEY"
+    )
+
+    # TLS: of the gRPC port, of the HTTP port, and of calls to other services
+    tls_cert_file: str = Field(default="", description="certificate chain of the gRPC port (PEM); empty: plaintext")
+    tls_key_file: str = Field(default="", description="its private key (PEM)")
+    tls_client_ca_file: str = Field(
+        default="", description="callers of the gRPC port must have a certificate of this authority (mutual TLS)"
+    )
+    http_tls_cert_file: str = Field(default="", description="certificate chain of the HTTP port; empty: plaintext")
+    http_tls_key_file: str = Field(default="", description="its private key (PEM)")
+    http_tls_client_ca_file: str = Field(
+        default="", description="callers of the HTTP port must have a certificate of this authority"
+    )
+    target_tls: bool = Field(default=False, description="call the DUCTOR_<SERVICE>_TARGETs and DUCTOR_TARGET over TLS")
+    target_ca_file: str = Field(
+        default="", description="the authority that those services' certificates are of; empty: the system's"
+    )
+    target_cert_file: str = Field(default="", description="our own certificate, where they ask for one (mutual TLS)")
+    target_key_file: str = Field(default="", description="its private key (PEM)")
+    target_server_name: str = Field(
+        default="", description="the name that their certificates are for, if not the host of the target"
+    )
+    health_address: str = Field(
+        default="off",
+        description="grpc.health.v1 alone, in plaintext, for probes that speak no TLS (Kubernetes); off: on the gRPC port only",
+    )
 
     # Time (ruling A4 unless said otherwise)
     lease_ms: Milliseconds = 15_000
@@ -182,7 +216,7 @@ class Settings(BaseSettings):
         near = {name: difflib.get_close_matches(name, known, 1) for name in wrong}
         return [f"{name} (did you mean {near[name][0]}?)" if near[name] else name for name in wrong]
 
-    @field_validator("grpc_address", "http_address")
+    @field_validator("grpc_address", "http_address", "health_address")
     @classmethod
     def _address(cls, text: str) -> str:
         if text != "off":
@@ -219,6 +253,11 @@ class Settings(BaseSettings):
     def grpc(self) -> Address:
         """The parsed gRPC address."""
         return parse_address(self.grpc_address)
+
+    @property
+    def health(self) -> Address | None:
+        """The parsed address of the probes' health service; None when it is off."""
+        return None if self.health_address == "off" else parse_address(self.health_address)
 
     @property
     def http(self) -> Address | None:

@@ -21,7 +21,7 @@ from connectrpc.protocol import ProtocolType
 from connectrpc.server import ConnectASGIApplication, ConnectWSGIApplication, DEFAULT_READ_MAX_BYTES, Endpoint, EndpointSync
 from pyqwest import Client, SyncClient
 
-from .admin_service_pb2 import GetReleasePolicyRequest, GetReleasePolicyResponse, SetReleasePolicyRequest, SetReleasePolicyResponse
+from .admin_service_pb2 import CreateApiKeyRequest, CreateApiKeyResponse, GetApiKeyRequest, GetApiKeyResponse, GetReleasePolicyRequest, GetReleasePolicyResponse, ListApiKeysRequest, ListApiKeysResponse, RevokeApiKeyRequest, RevokeApiKeyResponse, RotateApiKeyRequest, RotateApiKeyResponse, SetReleasePolicyRequest, SetReleasePolicyResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -39,7 +39,7 @@ _GZIP_COMPRESSION = GzipCompression()
 
 class AdminService(Protocol):
     """
-    AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
     async def get_release_policy(self, request: GetReleasePolicyRequest, ctx: RequestContext[GetReleasePolicyRequest, GetReleasePolicyResponse], /) -> GetReleasePolicyResponse:
         """
@@ -50,6 +50,36 @@ class AdminService(Protocol):
     async def set_release_policy(self, request: SetReleasePolicyRequest, ctx: RequestContext[SetReleasePolicyRequest, SetReleasePolicyResponse], /) -> SetReleasePolicyResponse:
         """
         SetReleasePolicy replaces the tenant's release policy; it counts for every call that begins after the answer.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def create_api_key(self, request: CreateApiKeyRequest, ctx: RequestContext[CreateApiKeyRequest, CreateApiKeyResponse], /) -> CreateApiKeyResponse:
+        """
+        CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def get_api_key(self, request: GetApiKeyRequest, ctx: RequestContext[GetApiKeyRequest, GetApiKeyResponse], /) -> GetApiKeyResponse:
+        """
+        GetApiKey reads one key of the tenant, without its token.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def list_api_keys(self, request: ListApiKeysRequest, ctx: RequestContext[ListApiKeysRequest, ListApiKeysResponse], /) -> ListApiKeysResponse:
+        """
+        ListApiKeys lists the tenant's keys, newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def rotate_api_key(self, request: RotateApiKeyRequest, ctx: RequestContext[RotateApiKeyRequest, RotateApiKeyResponse], /) -> RotateApiKeyResponse:
+        """
+        RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    async def revoke_api_key(self, request: RevokeApiKeyRequest, ctx: RequestContext[RevokeApiKeyRequest, RevokeApiKeyResponse], /) -> RevokeApiKeyResponse:
+        """
+        RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -89,6 +119,61 @@ class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
                     ),
                     function=svc.set_release_policy,
                 ),
+                "/ductor.workflow.v1.AdminService/CreateApiKey": Endpoint.unary(
+                    method=MethodInfo(
+                        name="CreateApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=CreateApiKeyRequest,
+                        output=CreateApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.create_api_key,
+                ),
+                "/ductor.workflow.v1.AdminService/GetApiKey": Endpoint.unary(
+                    method=MethodInfo(
+                        name="GetApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=GetApiKeyRequest,
+                        output=GetApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.get_api_key,
+                ),
+                "/ductor.workflow.v1.AdminService/ListApiKeys": Endpoint.unary(
+                    method=MethodInfo(
+                        name="ListApiKeys",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=ListApiKeysRequest,
+                        output=ListApiKeysResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.list_api_keys,
+                ),
+                "/ductor.workflow.v1.AdminService/RotateApiKey": Endpoint.unary(
+                    method=MethodInfo(
+                        name="RotateApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=RotateApiKeyRequest,
+                        output=RotateApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.rotate_api_key,
+                ),
+                "/ductor.workflow.v1.AdminService/RevokeApiKey": Endpoint.unary(
+                    method=MethodInfo(
+                        name="RevokeApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=RevokeApiKeyRequest,
+                        output=RevokeApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.IDEMPOTENT,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=svc.revoke_api_key,
+                ),
             },
             interceptors=interceptors,
             read_max_bytes=read_max_bytes,
@@ -104,7 +189,7 @@ class AdminServiceASGIApplication(ConnectASGIApplication[AdminService]):
 
 class AdminServiceClient(ConnectClient):
     """
-    AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
     def __init__(
         self,
@@ -178,10 +263,129 @@ class AdminServiceClient(ConnectClient):
             headers=headers,
             timeout_ms=timeout_ms,
         )
+    async def create_api_key(
+        self,
+        request: CreateApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> CreateApiKeyResponse:
+        """
+        CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="CreateApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=CreateApiKeyRequest,
+                output=CreateApiKeyResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def get_api_key(
+        self,
+        request: GetApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> GetApiKeyResponse:
+        """
+        GetApiKey reads one key of the tenant, without its token.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="GetApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=GetApiKeyRequest,
+                output=GetApiKeyResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    async def list_api_keys(
+        self,
+        request: ListApiKeysRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListApiKeysResponse:
+        """
+        ListApiKeys lists the tenant's keys, newest first.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListApiKeys",
+                service_name="ductor.workflow.v1.AdminService",
+                input=ListApiKeysRequest,
+                output=ListApiKeysResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    async def rotate_api_key(
+        self,
+        request: RotateApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RotateApiKeyResponse:
+        """
+        RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RotateApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=RotateApiKeyRequest,
+                output=RotateApiKeyResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    async def revoke_api_key(
+        self,
+        request: RevokeApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RevokeApiKeyResponse:
+        """
+        RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error.
+        """
+        return await self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RevokeApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=RevokeApiKeyRequest,
+                output=RevokeApiKeyResponse,
+                idempotency_level=IdempotencyLevel.IDEMPOTENT,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
 
 class AdminServiceSync(Protocol):
     """
-    AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
     def get_release_policy(self, request: GetReleasePolicyRequest, ctx: RequestContext[GetReleasePolicyRequest, GetReleasePolicyResponse], /) -> GetReleasePolicyResponse:
         """
@@ -192,6 +396,36 @@ class AdminServiceSync(Protocol):
     def set_release_policy(self, request: SetReleasePolicyRequest, ctx: RequestContext[SetReleasePolicyRequest, SetReleasePolicyResponse], /) -> SetReleasePolicyResponse:
         """
         SetReleasePolicy replaces the tenant's release policy; it counts for every call that begins after the answer.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def create_api_key(self, request: CreateApiKeyRequest, ctx: RequestContext[CreateApiKeyRequest, CreateApiKeyResponse], /) -> CreateApiKeyResponse:
+        """
+        CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def get_api_key(self, request: GetApiKeyRequest, ctx: RequestContext[GetApiKeyRequest, GetApiKeyResponse], /) -> GetApiKeyResponse:
+        """
+        GetApiKey reads one key of the tenant, without its token.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def list_api_keys(self, request: ListApiKeysRequest, ctx: RequestContext[ListApiKeysRequest, ListApiKeysResponse], /) -> ListApiKeysResponse:
+        """
+        ListApiKeys lists the tenant's keys, newest first.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def rotate_api_key(self, request: RotateApiKeyRequest, ctx: RequestContext[RotateApiKeyRequest, RotateApiKeyResponse], /) -> RotateApiKeyResponse:
+        """
+        RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires.
+        """
+        raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
+
+    def revoke_api_key(self, request: RevokeApiKeyRequest, ctx: RequestContext[RevokeApiKeyRequest, RevokeApiKeyResponse], /) -> RevokeApiKeyResponse:
+        """
+        RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error.
         """
         raise ConnectError(Code.UNIMPLEMENTED, 'Not implemented')
 
@@ -229,6 +463,61 @@ class AdminServiceWSGIApplication(ConnectWSGIApplication):
                     ),
                     function=service.set_release_policy,
                 ),
+                "/ductor.workflow.v1.AdminService/CreateApiKey": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="CreateApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=CreateApiKeyRequest,
+                        output=CreateApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.create_api_key,
+                ),
+                "/ductor.workflow.v1.AdminService/GetApiKey": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="GetApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=GetApiKeyRequest,
+                        output=GetApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.get_api_key,
+                ),
+                "/ductor.workflow.v1.AdminService/ListApiKeys": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="ListApiKeys",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=ListApiKeysRequest,
+                        output=ListApiKeysResponse,
+                        idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.list_api_keys,
+                ),
+                "/ductor.workflow.v1.AdminService/RotateApiKey": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="RotateApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=RotateApiKeyRequest,
+                        output=RotateApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.UNKNOWN,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.rotate_api_key,
+                ),
+                "/ductor.workflow.v1.AdminService/RevokeApiKey": EndpointSync.unary(
+                    method=MethodInfo(
+                        name="RevokeApiKey",
+                        service_name="ductor.workflow.v1.AdminService",
+                        input=RevokeApiKeyRequest,
+                        output=RevokeApiKeyResponse,
+                        idempotency_level=IdempotencyLevel.IDEMPOTENT,
+                        stream_type=StreamType.UNARY,
+                    ),
+                    function=service.revoke_api_key,
+                ),
             },
             interceptors=interceptors,
             read_max_bytes=read_max_bytes,
@@ -244,7 +533,7 @@ class AdminServiceWSGIApplication(ConnectWSGIApplication):
 
 class AdminServiceClientSync(ConnectClientSync):
     """
-    AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
     def __init__(
         self,
@@ -313,6 +602,125 @@ class AdminServiceClientSync(ConnectClientSync):
                 input=SetReleasePolicyRequest,
                 output=SetReleasePolicyResponse,
                 idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def create_api_key(
+        self,
+        request: CreateApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> CreateApiKeyResponse:
+        """
+        CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="CreateApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=CreateApiKeyRequest,
+                output=CreateApiKeyResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def get_api_key(
+        self,
+        request: GetApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> GetApiKeyResponse:
+        """
+        GetApiKey reads one key of the tenant, without its token.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="GetApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=GetApiKeyRequest,
+                output=GetApiKeyResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def list_api_keys(
+        self,
+        request: ListApiKeysRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+        use_get: bool = False,
+    ) -> ListApiKeysResponse:
+        """
+        ListApiKeys lists the tenant's keys, newest first.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="ListApiKeys",
+                service_name="ductor.workflow.v1.AdminService",
+                input=ListApiKeysRequest,
+                output=ListApiKeysResponse,
+                idempotency_level=IdempotencyLevel.NO_SIDE_EFFECTS,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+            use_get=use_get,
+        )
+    def rotate_api_key(
+        self,
+        request: RotateApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RotateApiKeyResponse:
+        """
+        RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RotateApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=RotateApiKeyRequest,
+                output=RotateApiKeyResponse,
+                idempotency_level=IdempotencyLevel.UNKNOWN,
+                stream_type=StreamType.UNARY,
+            ),
+            headers=headers,
+            timeout_ms=timeout_ms,
+        )
+    def revoke_api_key(
+        self,
+        request: RevokeApiKeyRequest,
+        *,
+        headers: Headers | Mapping[str, str] | None = None, 
+        timeout_ms: int | None = None,
+    ) -> RevokeApiKeyResponse:
+        """
+        RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error.
+        """
+        return self.execute_unary(
+            request=request,
+            method=MethodInfo(
+                name="RevokeApiKey",
+                service_name="ductor.workflow.v1.AdminService",
+                input=RevokeApiKeyRequest,
+                output=RevokeApiKeyResponse,
+                idempotency_level=IdempotencyLevel.IDEMPOTENT,
                 stream_type=StreamType.UNARY,
             ),
             headers=headers,

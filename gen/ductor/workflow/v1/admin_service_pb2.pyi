@@ -45,6 +45,34 @@ RELEASE_MODE_REQUIRED: ReleaseMode.ValueType  # 2
 """TriggerWorkflow and BatchTriggerWorkflow are refused without an external_deployment_id that is live."""
 Global___ReleaseMode: _TypeAlias = ReleaseMode  # noqa: Y015
 
+class _ApiKeyStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ApiKeyStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ApiKeyStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    API_KEY_STATUS_UNSPECIFIED: _ApiKeyStatus.ValueType  # 0
+    """Nothing is said."""
+    API_KEY_STATUS_ACTIVE: _ApiKeyStatus.ValueType  # 1
+    """It is good."""
+    API_KEY_STATUS_EXPIRED: _ApiKeyStatus.ValueType  # 2
+    """Its time is over, or it was rotated and the time that was left to it is over."""
+    API_KEY_STATUS_REVOKED: _ApiKeyStatus.ValueType  # 3
+    """It was revoked."""
+
+class ApiKeyStatus(_ApiKeyStatus, metaclass=_ApiKeyStatusEnumTypeWrapper):
+    """ApiKeyStatus is whether a key is good."""
+
+API_KEY_STATUS_UNSPECIFIED: ApiKeyStatus.ValueType  # 0
+"""Nothing is said."""
+API_KEY_STATUS_ACTIVE: ApiKeyStatus.ValueType  # 1
+"""It is good."""
+API_KEY_STATUS_EXPIRED: ApiKeyStatus.ValueType  # 2
+"""Its time is over, or it was rotated and the time that was left to it is over."""
+API_KEY_STATUS_REVOKED: ApiKeyStatus.ValueType  # 3
+"""It was revoked."""
+Global___ApiKeyStatus: _TypeAlias = ApiKeyStatus  # noqa: Y015
+
 @_typing.final
 class ReleasePolicy(_message.Message):
     """ReleasePolicy says which releases of a tenant's callers may start runs."""
@@ -195,3 +223,439 @@ class SetReleasePolicyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetReleasePolicyResponse: _TypeAlias = SetReleasePolicyResponse  # noqa: Y015
+
+@_typing.final
+class ApiKey(_message.Message):
+    """ApiKey is a credential without its token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    ACTS_FOR_OTHERS_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    REVOKE_TIME_FIELD_NUMBER: _builtins.int
+    REVOKED_BY_FIELD_NUMBER: _builtins.int
+    ROTATED_FROM_FIELD_NUMBER: _builtins.int
+    ROTATED_TO_FIELD_NUMBER: _builtins.int
+    LAST_USE_TIME_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """Its id."""
+    name: _builtins.str
+    """Its name; calls made with it have the actor `key:<name>`. A key and the one that it was rotated into share it, no others do."""
+    token_prefix: _builtins.str
+    """What its token begins with, by which a token that was found somewhere is recognised."""
+    acts_for_others: _builtins.bool
+    """Whether it may approve and reject in the name of whom it gives as approver_id: for an application that has authenticated people itself."""
+    status: Global___ApiKeyStatus.ValueType
+    """Whether it is good."""
+    created_by: _builtins.str
+    """Who made it."""
+    revoked_by: _builtins.str
+    """Who revoked it."""
+    rotated_from: _builtins.str
+    """The key that it took the place of; empty if none."""
+    rotated_to: _builtins.str
+    """The key that took its place; empty if none."""
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it may do: workflow_definition:read, workflow_definition:write, workflow:read, workflow:write, workflow_run:write, workflow_events:publish,
+        worker:tasks, admin. None implies another.
+        """
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The groups that its holder is in, for approvals that ask for some."""
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends; unset: never."""
+
+    @_builtins.property
+    def revoke_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was revoked; unset if it was not."""
+
+    @_builtins.property
+    def last_use_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was used last, to within a minute; unset: not yet."""
+
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        token_prefix: _builtins.str = ...,
+        scopes: _abc.Iterable[_builtins.str] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        acts_for_others: _builtins.bool = ...,
+        status: Global___ApiKeyStatus.ValueType = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        created_by: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        revoke_time: _timestamp_pb2.Timestamp | None = ...,
+        revoked_by: _builtins.str = ...,
+        rotated_from: _builtins.str = ...,
+        rotated_to: _builtins.str = ...,
+        last_use_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "revoke_time", b"revoke_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts_for_others", b"acts_for_others", "create_time", b"create_time", "created_by", b"created_by", "expire_time", b"expire_time", "groups", b"groups", "key_id", b"key_id", "last_use_time", b"last_use_time", "name", b"name", "revoke_time", b"revoke_time", "revoked_by", b"revoked_by", "rotated_from", b"rotated_from", "rotated_to", b"rotated_to", "scopes", b"scopes", "status", b"status", "token_prefix", b"token_prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApiKey: _TypeAlias = ApiKey  # noqa: Y015
+
+@_typing.final
+class CreateApiKeyRequest(_message.Message):
+    """CreateApiKeyRequest makes a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    ACTS_FOR_OTHERS_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name: 1 to 64 letters, digits, `.`, `_` and `-`. No other key of the tenant that was not revoked may have it."""
+    acts_for_others: _builtins.bool
+    """Whether it may approve and reject in the name of others."""
+    reason: _builtins.str
+    """Why, for the audit trail."""
+    request_id: _builtins.str
+    """The name of this request; the server fills an empty one."""
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it may do, at least one of those that ApiKey names."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The groups that its holder is in, at most 50, each of at most 128 bytes."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ends; unset: never."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        scopes: _abc.Iterable[_builtins.str] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        acts_for_others: _builtins.bool = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acts_for_others", b"acts_for_others", "expire_time", b"expire_time", "groups", b"groups", "name", b"name", "reason", b"reason", "request_id", b"request_id", "scopes", b"scopes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateApiKeyRequest: _TypeAlias = CreateApiKeyRequest  # noqa: Y015
+
+@_typing.final
+class CreateApiKeyResponse(_message.Message):
+    """CreateApiKeyResponse is the key, and its token for the only time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """The token that callers give, as `authorization: Bearer <token>`. It cannot be read again."""
+    @_builtins.property
+    def data(self) -> Global___ApiKey:
+        """The key."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: Global___ApiKey | None = ...,
+        token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateApiKeyResponse: _TypeAlias = CreateApiKeyResponse  # noqa: Y015
+
+@_typing.final
+class GetApiKeyRequest(_message.Message):
+    """GetApiKeyRequest names a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetApiKeyRequest: _TypeAlias = GetApiKeyRequest  # noqa: Y015
+
+@_typing.final
+class GetApiKeyResponse(_message.Message):
+    """GetApiKeyResponse is the key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def data(self) -> Global___ApiKey:
+        """The key."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: Global___ApiKey | None = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetApiKeyResponse: _TypeAlias = GetApiKeyResponse  # noqa: Y015
+
+@_typing.final
+class ListApiKeysRequest(_message.Message):
+    """ListApiKeysRequest asks for a page of the tenant's keys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many at most; 50 if 0, at most 1,000."""
+    page_token: _builtins.str
+    """The `next_page_token` of the page before."""
+    status: Global___ApiKeyStatus.ValueType
+    """Only keys of this status; unspecified: all."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        status: Global___ApiKeyStatus.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListApiKeysRequest: _TypeAlias = ListApiKeysRequest  # noqa: Y015
+
+@_typing.final
+class ListApiKeysResponse(_message.Message):
+    """ListApiKeysResponse is a page of keys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page; empty on the last."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApiKey]:
+        """The keys, newest first."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___ApiKey] | None = ...,
+        next_page_token: _builtins.str = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListApiKeysResponse: _TypeAlias = ListApiKeysResponse  # noqa: Y015
+
+@_typing.final
+class RotateApiKeyRequest(_message.Message):
+    """RotateApiKeyRequest replaces a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    OVERLAP_SECONDS_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """The id of the key to be replaced, which must be active and not rotated yet."""
+    overlap_seconds: _builtins.int
+    """For how long the old key stays good beside the new one; a day if unset, at most 90 days, 0: it ends now. An end that it had earlier stays."""
+    reason: _builtins.str
+    """Why, for the audit trail."""
+    request_id: _builtins.str
+    """The name of this request; the server fills an empty one."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the new key ends; unset: never."""
+
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        overlap_seconds: _builtins.int | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_overlap_seconds", b"_overlap_seconds", "expire_time", b"expire_time", "overlap_seconds", b"overlap_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_overlap_seconds", b"_overlap_seconds", "expire_time", b"expire_time", "key_id", b"key_id", "overlap_seconds", b"overlap_seconds", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__overlap_seconds: _TypeAlias = _typing.Literal["overlap_seconds"]  # noqa: Y015
+    _WhichOneofArgType__overlap_seconds: _TypeAlias = _typing.Literal["_overlap_seconds", b"_overlap_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overlap_seconds) -> _WhichOneofReturnType__overlap_seconds | None: ...
+
+Global___RotateApiKeyRequest: _TypeAlias = RotateApiKeyRequest  # noqa: Y015
+
+@_typing.final
+class RotateApiKeyResponse(_message.Message):
+    """RotateApiKeyResponse is the new key, and its token for the only time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """The token of the new key. It cannot be read again."""
+    @_builtins.property
+    def data(self) -> Global___ApiKey:
+        """The new key."""
+
+    @_builtins.property
+    def replaced(self) -> Global___ApiKey:
+        """The old key as it is now."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: Global___ApiKey | None = ...,
+        token: _builtins.str = ...,
+        replaced: Global___ApiKey | None = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "replaced", b"replaced"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata", "replaced", b"replaced", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateApiKeyResponse: _TypeAlias = RotateApiKeyResponse  # noqa: Y015
+
+@_typing.final
+class RevokeApiKeyRequest(_message.Message):
+    """RevokeApiKeyRequest ends a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    key_id: _builtins.str
+    """Its id."""
+    reason: _builtins.str
+    """Why, for the audit trail."""
+    request_id: _builtins.str
+    """The name of this request; the server fills an empty one."""
+    def __init__(
+        self,
+        *,
+        key_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_id", b"key_id", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeApiKeyRequest: _TypeAlias = RevokeApiKeyRequest  # noqa: Y015
+
+@_typing.final
+class RevokeApiKeyResponse(_message.Message):
+    """RevokeApiKeyResponse is the key as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def data(self) -> Global___ApiKey:
+        """The key."""
+
+    @_builtins.property
+    def metadata(self) -> _common_pb2.ResponseMetadata:
+        """Which call this answer belongs to."""
+
+    def __init__(
+        self,
+        *,
+        data: Global___ApiKey | None = ...,
+        metadata: _common_pb2.ResponseMetadata | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "metadata", b"metadata"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeApiKeyResponse: _TypeAlias = RevokeApiKeyResponse  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    """AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
 
     def __init__(self, channel):
@@ -45,10 +45,35 @@ class AdminServiceStub:
                 request_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.SetReleasePolicyRequest.SerializeToString,
                 response_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.SetReleasePolicyResponse.FromString,
                 _registered_method=True)
+        self.CreateApiKey = channel.unary_unary(
+                '/ductor.workflow.v1.AdminService/CreateApiKey',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.CreateApiKeyRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.CreateApiKeyResponse.FromString,
+                _registered_method=True)
+        self.GetApiKey = channel.unary_unary(
+                '/ductor.workflow.v1.AdminService/GetApiKey',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.GetApiKeyRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.GetApiKeyResponse.FromString,
+                _registered_method=True)
+        self.ListApiKeys = channel.unary_unary(
+                '/ductor.workflow.v1.AdminService/ListApiKeys',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.ListApiKeysRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.ListApiKeysResponse.FromString,
+                _registered_method=True)
+        self.RotateApiKey = channel.unary_unary(
+                '/ductor.workflow.v1.AdminService/RotateApiKey',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RotateApiKeyRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RotateApiKeyResponse.FromString,
+                _registered_method=True)
+        self.RevokeApiKey = channel.unary_unary(
+                '/ductor.workflow.v1.AdminService/RevokeApiKey',
+                request_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RevokeApiKeyRequest.SerializeToString,
+                response_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RevokeApiKeyResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
-    """AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    """AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
 
     def GetReleasePolicy(self, request, context):
@@ -60,6 +85,41 @@ class AdminServiceServicer:
 
     def SetReleasePolicy(self, request, context):
         """SetReleasePolicy replaces the tenant's release policy; it counts for every call that begins after the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateApiKey(self, request, context):
+        """CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetApiKey(self, request, context):
+        """GetApiKey reads one key of the tenant, without its token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListApiKeys(self, request, context):
+        """ListApiKeys lists the tenant's keys, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateApiKey(self, request, context):
+        """RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeApiKey(self, request, context):
+        """RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +138,31 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.SetReleasePolicyRequest.FromString,
                     response_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.SetReleasePolicyResponse.SerializeToString,
             ),
+            'CreateApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateApiKey,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.CreateApiKeyRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.CreateApiKeyResponse.SerializeToString,
+            ),
+            'GetApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetApiKey,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.GetApiKeyRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.GetApiKeyResponse.SerializeToString,
+            ),
+            'ListApiKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListApiKeys,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.ListApiKeysRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.ListApiKeysResponse.SerializeToString,
+            ),
+            'RotateApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateApiKey,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RotateApiKeyRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RotateApiKeyResponse.SerializeToString,
+            ),
+            'RevokeApiKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeApiKey,
+                    request_deserializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RevokeApiKeyRequest.FromString,
+                    response_serializer=ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RevokeApiKeyResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'ductor.workflow.v1.AdminService', rpc_method_handlers)
@@ -87,7 +172,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """AdminService keeps what a tenant's operators decide about the tenant as a whole.
+    """AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call.
     """
 
     @staticmethod
@@ -134,6 +219,141 @@ class AdminService:
             '/ductor.workflow.v1.AdminService/SetReleasePolicy',
             ductor_dot_workflow_dot_v1_dot_admin__service__pb2.SetReleasePolicyRequest.SerializeToString,
             ductor_dot_workflow_dot_v1_dot_admin__service__pb2.SetReleasePolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.AdminService/CreateApiKey',
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.CreateApiKeyRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.CreateApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.AdminService/GetApiKey',
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.GetApiKeyRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.GetApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListApiKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.AdminService/ListApiKeys',
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.ListApiKeysRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.ListApiKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.AdminService/RotateApiKey',
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RotateApiKeyRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RotateApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeApiKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ductor.workflow.v1.AdminService/RevokeApiKey',
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RevokeApiKeyRequest.SerializeToString,
+            ductor_dot_workflow_dot_v1_dot_admin__service__pb2.RevokeApiKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """AdminService keeps what a tenant's operators decide about the tenant as a whole."""
+    """AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -37,19 +37,39 @@ class AdminServiceStub:
     """GetReleasePolicy reads the tenant's release policy; a tenant that never set one has the mode off."""
     SetReleasePolicy: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetReleasePolicyRequest, _admin_service_pb2.SetReleasePolicyResponse]
     """SetReleasePolicy replaces the tenant's release policy; it counts for every call that begins after the answer."""
+    CreateApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CreateApiKeyRequest, _admin_service_pb2.CreateApiKeyResponse]
+    """CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept."""
+    GetApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetApiKeyRequest, _admin_service_pb2.GetApiKeyResponse]
+    """GetApiKey reads one key of the tenant, without its token."""
+    ListApiKeys: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListApiKeysRequest, _admin_service_pb2.ListApiKeysResponse]
+    """ListApiKeys lists the tenant's keys, newest first."""
+    RotateApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RotateApiKeyRequest, _admin_service_pb2.RotateApiKeyResponse]
+    """RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires."""
+    RevokeApiKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RevokeApiKeyRequest, _admin_service_pb2.RevokeApiKeyResponse]
+    """RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """AdminService keeps what a tenant's operators decide about the tenant as a whole."""
+    """AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetReleasePolicy: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetReleasePolicyRequest, _admin_service_pb2.GetReleasePolicyResponse]  # type: ignore[assignment]
     """GetReleasePolicy reads the tenant's release policy; a tenant that never set one has the mode off."""
     SetReleasePolicy: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetReleasePolicyRequest, _admin_service_pb2.SetReleasePolicyResponse]  # type: ignore[assignment]
     """SetReleasePolicy replaces the tenant's release policy; it counts for every call that begins after the answer."""
+    CreateApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CreateApiKeyRequest, _admin_service_pb2.CreateApiKeyResponse]  # type: ignore[assignment]
+    """CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept."""
+    GetApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetApiKeyRequest, _admin_service_pb2.GetApiKeyResponse]  # type: ignore[assignment]
+    """GetApiKey reads one key of the tenant, without its token."""
+    ListApiKeys: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListApiKeysRequest, _admin_service_pb2.ListApiKeysResponse]  # type: ignore[assignment]
+    """ListApiKeys lists the tenant's keys, newest first."""
+    RotateApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RotateApiKeyRequest, _admin_service_pb2.RotateApiKeyResponse]  # type: ignore[assignment]
+    """RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires."""
+    RevokeApiKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RevokeApiKeyRequest, _admin_service_pb2.RevokeApiKeyResponse]  # type: ignore[assignment]
+    """RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """AdminService keeps what a tenant's operators decide about the tenant as a whole."""
+    """AdminService keeps what a tenant's operators decide about the tenant as a whole: which releases may start runs, and who may call."""
 
     @_abc_1.abstractmethod
     def GetReleasePolicy(
@@ -66,5 +86,45 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetReleasePolicyResponse, _abc.Awaitable[_admin_service_pb2.SetReleasePolicyResponse]]:
         """SetReleasePolicy replaces the tenant's release policy; it counts for every call that begins after the answer."""
+
+    @_abc_1.abstractmethod
+    def CreateApiKey(
+        self,
+        request: _admin_service_pb2.CreateApiKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.CreateApiKeyResponse, _abc.Awaitable[_admin_service_pb2.CreateApiKeyResponse]]:
+        """CreateApiKey makes a credential of the tenant. Its token is in the answer and nowhere else: only its hash is kept."""
+
+    @_abc_1.abstractmethod
+    def GetApiKey(
+        self,
+        request: _admin_service_pb2.GetApiKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetApiKeyResponse, _abc.Awaitable[_admin_service_pb2.GetApiKeyResponse]]:
+        """GetApiKey reads one key of the tenant, without its token."""
+
+    @_abc_1.abstractmethod
+    def ListApiKeys(
+        self,
+        request: _admin_service_pb2.ListApiKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListApiKeysResponse, _abc.Awaitable[_admin_service_pb2.ListApiKeysResponse]]:
+        """ListApiKeys lists the tenant's keys, newest first."""
+
+    @_abc_1.abstractmethod
+    def RotateApiKey(
+        self,
+        request: _admin_service_pb2.RotateApiKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.RotateApiKeyResponse, _abc.Awaitable[_admin_service_pb2.RotateApiKeyResponse]]:
+        """RotateApiKey makes a key of the same name, scopes and groups, with a token of its own; the old key is good for a while longer, then expires."""
+
+    @_abc_1.abstractmethod
+    def RevokeApiKey(
+        self,
+        request: _admin_service_pb2.RevokeApiKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.RevokeApiKeyResponse, _abc.Awaitable[_admin_service_pb2.RevokeApiKeyResponse]]:
+        """RevokeApiKey ends a key for good, within seconds everywhere; ending it twice is no error."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

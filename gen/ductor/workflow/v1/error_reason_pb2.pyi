@@ -148,6 +148,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The credential is unknown, expired or revoked. Code: UNAUTHENTICATED. Metadata: none."""
     ERROR_REASON_PERMISSION_MISSING: _ErrorReason.ValueType  # 85
     """The credential does not carry the permission. Code: PERMISSION_DENIED. Metadata: permission."""
+    ERROR_REASON_TOO_MANY_ATTEMPTS: _ErrorReason.ValueType  # 86
+    """Too many calls with bad credentials came from the caller's address, or for that key; none is looked at for a while. Code: RESOURCE_EXHAUSTED. Metadata: none."""
+    ERROR_REASON_API_KEY_NOT_FOUND: _ErrorReason.ValueType  # 87
+    """The tenant has no key of that id. Code: NOT_FOUND. Metadata: none."""
+    ERROR_REASON_API_KEY_NAME_TAKEN: _ErrorReason.ValueType  # 88
+    """A key of the tenant that was not revoked has that name. Code: ALREADY_EXISTS. Metadata: key_id."""
+    ERROR_REASON_API_KEY_ENDED: _ErrorReason.ValueType  # 89
+    """The key is revoked, expired or rotated already. Code: FAILED_PRECONDITION. Metadata: none."""
+    ERROR_REASON_TOO_MANY_API_KEYS: _ErrorReason.ValueType  # 90
+    """The tenant has as many keys that were not revoked as it may have. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
     ERROR_REASON_RPC_NOT_FOUND: _ErrorReason.ValueType  # 100
     """No RPC or path is served under this name. Code: UNIMPLEMENTED. Metadata: none."""
     ERROR_REASON_ROUTE_NOT_FOUND: _ErrorReason.ValueType  # 101
@@ -302,6 +312,16 @@ ERROR_REASON_CREDENTIAL_INVALID: ErrorReason.ValueType  # 84
 """The credential is unknown, expired or revoked. Code: UNAUTHENTICATED. Metadata: none."""
 ERROR_REASON_PERMISSION_MISSING: ErrorReason.ValueType  # 85
 """The credential does not carry the permission. Code: PERMISSION_DENIED. Metadata: permission."""
+ERROR_REASON_TOO_MANY_ATTEMPTS: ErrorReason.ValueType  # 86
+"""Too many calls with bad credentials came from the caller's address, or for that key; none is looked at for a while. Code: RESOURCE_EXHAUSTED. Metadata: none."""
+ERROR_REASON_API_KEY_NOT_FOUND: ErrorReason.ValueType  # 87
+"""The tenant has no key of that id. Code: NOT_FOUND. Metadata: none."""
+ERROR_REASON_API_KEY_NAME_TAKEN: ErrorReason.ValueType  # 88
+"""A key of the tenant that was not revoked has that name. Code: ALREADY_EXISTS. Metadata: key_id."""
+ERROR_REASON_API_KEY_ENDED: ErrorReason.ValueType  # 89
+"""The key is revoked, expired or rotated already. Code: FAILED_PRECONDITION. Metadata: none."""
+ERROR_REASON_TOO_MANY_API_KEYS: ErrorReason.ValueType  # 90
+"""The tenant has as many keys that were not revoked as it may have. Code: RESOURCE_EXHAUSTED. Metadata: limit."""
 ERROR_REASON_RPC_NOT_FOUND: ErrorReason.ValueType  # 100
 """No RPC or path is served under this name. Code: UNIMPLEMENTED. Metadata: none."""
 ERROR_REASON_ROUTE_NOT_FOUND: ErrorReason.ValueType  # 101
