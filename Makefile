@@ -5,7 +5,7 @@ BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check lint types imports protos test chaos bench gen clean
+.PHONY: help install demo check lint types imports protos test chaos bench gen baseline clean
 
 help:  ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,10 +32,11 @@ types: install
 imports: install
 	lint-imports
 
-protos: install  ## Lint the contract and see that gen/ is what it generates
+protos: install  ## Lint the contract, see that gen/ is what it generates and that it breaks nothing that was released
 	proto/gen.sh check
 	buf lint
 	buf format -d --exit-code
+	buf breaking proto --against proto/baseline.binpb
 
 test: install  ## All tests (some minutes of chaos included)
 	pytest -n 2 --dist loadgroup
@@ -48,6 +49,9 @@ bench: install  ## Measure against the promises, the limit and the floor program
 
 gen: install  ## Generate gen/ from proto/
 	proto/gen.sh
+
+baseline: install  ## At a release: the contract as it is becomes what later ones are held against
+	proto/gen.sh baseline
 
 clean:
 	rm -rf $(VENV) .buf-deps .mypy_cache .ruff_cache .pytest_cache

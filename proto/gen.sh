@@ -3,6 +3,7 @@
 #   proto/gen.sh        writes gen/
 #   proto/gen.sh check  fails with the difference where gen/ is not what proto/ gives; writes nothing
 #   proto/gen.sh deps   only brings the imported google/api protos, which buf lint and buf breaking need too
+#   proto/gen.sh baseline  writes proto/baseline.binpb: the contract as it is from now on promised (at a release, never to silence buf breaking)
 # Needs the development dependencies (buf, grpcio-tools, mypy-protobuf, protoc-gen-connectrpc) on the PATH; no network.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,6 +14,7 @@ source_dir=$(python -c 'import google.api; print(next(iter(google.api.__path__))
 mkdir -p .buf-deps/google/api
 cp "$source_dir/annotations.proto" "$source_dir/http.proto" .buf-deps/google/api/
 if [ "$mode" = deps ]; then exit 0; fi
+if [ "$mode" = baseline ]; then exec buf build proto --exclude-source-info -o proto/baseline.binpb; fi
 
 # Into a folder aside, so that a failing generator leaves gen/ whole.
 out=$(mktemp -d)
