@@ -101,6 +101,26 @@ def test_keys_are_refused_until_they_are_built() -> None:
         Settings(auth="keys", grpc_address="127.0.0.1:0").refuse_insecure()
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["https://ops.example/", "ops.example", "https://Ops.example", "https://ops.example:443", "null", "https://a,*.b",
+     "https://*.example", "http://a:0", "http://a:65536"],
+)  # fmt: skip
+def test_what_no_browser_sends_fails_the_start(text: str) -> None:
+    with pytest.raises(ConfigurationRefused, match="DUCTOR_CORS_ORIGINS"):
+        Settings.load(cors_origins=text)
+
+
+def test_every_page_may_not_call_whom_nobody_asks_for_a_key_n3() -> None:
+    settings = Settings.load(cors_origins="*", grpc_address="127.0.0.1:0", http_address="127.0.0.1:0")
+    with pytest.raises(ConfigurationRefused, match="DUCTOR_CORS_ORIGINS"):
+        settings.refuse_insecure()
+    assert Settings.load(cors_origins="http://localhost:5173,http://[::1]:8000").origins == {
+        "http://localhost:5173",
+        "http://[::1]:8000",
+    }
+
+
 def test_a_login_per_service_none_of_them_the_owner() -> None:
     settings = Settings(database_url=URL, trigger_database_url="postgresql://app@other/x")
     assert settings.database("reads")[0].startswith("postgresql://ductor_reads:s3cret@db.example:5432/ductor?")

@@ -14,6 +14,7 @@
 | `exchange`   | one request: ids, headers that travel, deadline                                                   |
 | `bodies`     | request bodies in, answers out                                                                    |
 | `traffic`    | metrics and access log                                                                            |
+| `cors`       | pages of other origins                                                                            |
 
 A new RPC needs nothing here; a new service one line in `backends`. It holds no state, has no database, and must never decide what a service decides:
 whether a tenant, an id or a payload is good.

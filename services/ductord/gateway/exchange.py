@@ -34,7 +34,7 @@ _SECONDS: Final = re.compile(rb"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 
 
 class Exchange:
-    """What is known of one request. `door` is `rest`, `connect` or `grpc-web`; `code` and `reason` say how it ended."""
+    """What is known of one request. `door` is `rest`, `connect`, `grpc-web` or `cors`; `code` and `reason` say how it ended."""
 
     __slots__ = (
         "authorizations", "code", "door", "forwarded", "headers", "method", "reason", "request_id", "span", "started", "tenants",

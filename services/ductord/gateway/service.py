@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ductord.gateway.backends import BACKENDS, Backend, Backends
 from ductord.gateway.bodies import Event, Receive, Send
 from ductord.gateway.connect import ConnectDoor
+from ductord.gateway.cors import Cors
 from ductord.gateway.exchange import Exchange
 from ductord.gateway.rest import RestDoor
 from ductord.gateway.traffic import Traffic
@@ -18,10 +19,11 @@ _log = logging.getLogger("ductor.gateway")
 class Gateway:
     """The ASGI application."""
 
-    def __init__(self, backends: Backends, traffic: Traffic, *, request_max_bytes: int) -> None:
+    def __init__(self, backends: Backends, traffic: Traffic, cors: Cors, *, request_max_bytes: int) -> None:
         self._rest = RestDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
         self._connect = ConnectDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
         self._traffic = traffic
+        self._cors = cors
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -29,6 +31,15 @@ class Gateway:
             return
         exchange = Exchange(scope["headers"])
         with self._traffic.counted(exchange):
+            if self._cors:
+                granted = self._cors.preflight(scope)
+                if granted is not None:
+                    exchange.door, exchange.method = "cors", "preflight"
+                    exchange.ended("OK", "")
+                    await send({"type": "http.response.start", "status": 204, "headers": granted})
+                    await send({"type": "http.response.body", "body": b""})
+                    return
+                send = self._cors.telling(scope, send)
             if self._connect.claims(scope["path"]):
                 await self._connect.serve(scope, receive, send, exchange)
             else:
@@ -42,7 +53,8 @@ async def start(scope: Scope, table: Sequence[Backend] = BACKENDS) -> None:
     for backend in table:
         scope.ready_when(backend.target, functools.partial(backends.check, backend))
     traffic = Traffic(scope.metrics, scope.settings)
-    scope.http(Gateway(backends, traffic, request_max_bytes=scope.settings.request_max_bytes))
+    cors = Cors(scope.settings.origins)
+    scope.http(Gateway(backends, traffic, cors, request_max_bytes=scope.settings.request_max_bytes))
 
 
 SERVICE = Service(name="gateway", start=start)

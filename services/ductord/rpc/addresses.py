@@ -1,8 +1,13 @@
 """Listen addresses, and the rule that a server without authentication stays on loopback (ruling N3). Opens no socket."""
 
 import ipaddress
+import re
+from typing import Final
 
 import msgspec
+
+_ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(?:[a-z0-9._-]+|\[[0-9a-f:]+\])(?::([1-9][0-9]{0,4}))?")
+_OWN_PORTS: Final = {("http", "80"), ("https", "443")}
 
 
 class AddressInvalid(ValueError):
@@ -65,6 +70,12 @@ def parse_address(text: str) -> Address:
     elif ":" in host:
         raise AddressInvalid(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9090")
     return Address(host=host, port=int(port))
+
+
+def is_origin(text: str) -> bool:
+    """Whether a browser sends `text` as `Origin`: `https://ops.example`, `http://localhost:5173`. `null`, which every sandboxed page sends, says nothing."""
+    match = _ORIGIN.fullmatch(text)
+    return match is not None and match.groups() not in _OWN_PORTS and int(match[2] or 0) < 1 << 16
 
 
 def _bracketed(host: str) -> str:

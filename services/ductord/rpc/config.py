@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.model.fanout import MAX_CHILDREN
 from ductord.model.starting import ENVIRONMENT_PATTERN
-from ductord.rpc.addresses import Address, AddressInvalid, parse_address
+from ductord.rpc.addresses import Address, AddressInvalid, is_origin, parse_address
 
 DatabaseService = Literal[
     "definition", "trigger", "run_control", "signals", "reads", "admin", "coordinator", "dispatch"
@@ -109,6 +109,10 @@ class Settings(BaseSettings):
     api_key: Secret = Field(default="", description="the key that our own worker and the command line call with")
     api_key_file: str = Field(
         default="", description="a file that holds that key, read anew when it changes; instead of DUCTOR_API_KEY"
+    )
+
+    cors_origins: str = Field(
+        default="", description="origins whose pages may call the HTTP port, comma-separated, or `*`; empty: none"
     )
 
     # TLS: of the gRPC port, of the HTTP port, and of calls to other services
@@ -237,6 +241,16 @@ class Settings(BaseSettings):
             raise ValueError("every process listens for gRPC; use 127.0.0.1:0 for a port that nobody needs to know")
         return text
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _cors_origins(cls, text: str) -> str:
+        for origin in _listed(text):
+            if origin != "*" and not is_origin(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin as browsers send it: scheme://host[:port] in lower case, without a path and the scheme's own port"
+                )
+        return text
+
     @model_validator(mode="after")
     def _tiers(self) -> Self:
         if not self.history_soft <= self.history_hard <= self.history_terminate:
@@ -263,6 +277,11 @@ class Settings(BaseSettings):
     def http(self) -> Address | None:
         """The parsed HTTP address; None when it is off."""
         return None if self.http_address == "off" else parse_address(self.http_address)
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The origins whose pages may call; `*` stands for all, an empty set for none."""
+        return frozenset(_listed(self.cors_origins))
 
     def database(self, service: DatabaseService) -> tuple[str, bool]:
         """(connection string, whether the role is taken on by SET ROLE) of a service.
@@ -304,6 +323,11 @@ class Settings(BaseSettings):
             )
         if self.insecure:
             return
+        if "*" in self.origins:
+            raise ConfigurationRefused(
+                "DUCTOR_CORS_ORIGINS=* lets every page that a browser on this machine shows call, and authentication is off: "
+                "name the origins, or set DUCTOR_INSECURE=1"
+            )
         for name, address in (("DUCTOR_GRPC_ADDRESS", self.grpc), ("DUCTOR_HTTP_ADDRESS", self.http)):
             if address is not None and not address.loopback:
                 raise ConfigurationRefused(
@@ -330,6 +354,10 @@ class Settings(BaseSettings):
             secret = isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("secret")
             shown[f"DUCTOR_{name.upper()}"] = _masked(value) if secret else value
         return shown
+
+
+def _listed(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _option(location: tuple[int | str, ...]) -> str:
