@@ -1,6 +1,7 @@
 """A service of the tests, of the shape that every service has: it answers with what it was called with, or does what the definition id says."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -173,3 +174,8 @@ async def echoing(**given: Any) -> AsyncIterator[Echo]:
         echo.channel = open_channel(echo.host.grpc_address.reachable, settings)
         yield echo
         await echo.channel.close(None)
+
+
+def clean() -> dict[str, str]:
+    """The environment without options."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DUCTOR_")}

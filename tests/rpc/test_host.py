@@ -25,7 +25,7 @@ from ductord.rpc.channels import outgoing
 from ductord.rpc.config import ConfigurationRefused
 from ductord.rpc.errors import draining
 from ductord.rpc.host import Scope, Service, hosting
-from tests.rpc.echo import Echo, echoing, loopback, refusal_of, until
+from tests.rpc.echo import Echo, clean, echoing, loopback, refusal_of, until
 
 
 async def nothing(scope: Scope) -> None:
@@ -356,11 +356,6 @@ def quiet_logs() -> Iterator[None]:
     finally:
         root.handlers, root.level = before, level
         ours.setLevel(our_level)
-
-
-def clean() -> dict[str, str]:
-    """The environment without options."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("DUCTOR_")}
 
 
 async def get(address: Any, path: str) -> httpx.Response:

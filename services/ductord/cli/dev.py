@@ -32,6 +32,7 @@ from ductord.rpc import logs as log_lines
 from ductord.rpc import tracing
 from ductord.rpc.config import DATABASE_SERVICES, ConfigurationRefused, Settings
 from ductord.rpc.host import Host, Service, hosting
+from ductord.rpc.signals import heard
 
 TENANT: Final = "dev"
 ENVIRONMENT: Final = "dev"
@@ -103,15 +104,8 @@ class Stop:
 def stopping() -> Iterator[Stop]:
     """Turn signals into a `Stop`, from before Postgres starts until after it has ended: nothing in between may be torn apart."""
     stop = Stop()
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, stop.ask)
-    try:
+    with heard((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), stop.ask):
         yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 @dataclass(frozen=True, kw_only=True)

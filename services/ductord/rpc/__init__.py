@@ -5,6 +5,7 @@
 | `config`     | `Settings`: every option, from `DUCTOR_*`; `pool("trigger")`, `target("dispatch")`, `printable()`         |
 | `addresses`  | listen addresses and the rule that auth off stays on loopback (N3)                                        |
 | `host`       | `Service` (what a deployable is), `Scope` (what its `start` gets), `hosting`, `serve`                     |
+| `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |
 | `pipeline`   | what happens around one RPC: caller, NUL check, span, errors, access log, metrics                         |
 | `caller`     | `caller()`: tenant, actor, scopes, request id, traceparent of the call at hand (N1)                       |

@@ -6,7 +6,6 @@ time.
 """
 
 import asyncio
-import contextlib
 import functools
 import gc
 import logging
@@ -28,6 +27,7 @@ from ductord.rpc.loops import Loop, Translate, Turn
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.operations import App, HttpServer, Operations
 from ductord.rpc.server import Add, RpcServer
+from ductord.rpc.signals import heard
 
 CLOSE_LIMIT_S = 5.0
 """How long one `at_stop` may take: closing a pool waits for its users, who are gone by then."""
@@ -251,7 +251,8 @@ async def serve(
     stop: asyncio.Event | None = None,
     started: Callable[[Host], None] = lambda host: None,
 ) -> None:
-    """Run `services` until SIGTERM, SIGINT or `stop`. Sets up logs and tracing. A second signal cuts the drain short.
+    """Run `services` until SIGTERM, SIGINT or `stop`. Sets up logs and tracing. A second signal cuts the drain short,
+    and no further one does anything until the process is gone.
 
     `started` is called once everything serves (the CLI prints the addresses there). A stop during the start gives the start up.
     """
@@ -260,7 +261,6 @@ async def serve(
     for name in Settings.unknown(os.environ):
         _log.warning("no option is called %s; it has no effect", name)
     stop = stop or asyncio.Event()
-    loop = asyncio.get_running_loop()
     host: Host | None = None
 
     def asked() -> None:
@@ -268,25 +268,20 @@ async def serve(
             host.hurry.set()
         stop.set()
 
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        loop.add_signal_handler(number, asked)
-    try:
-        async with AsyncExitStack() as stack:
-            host = await _unless(stop, stack.enter_async_context(hosting(services, settings)))
-            if host is not None:
-                names = ", ".join(service.name for service in services)
-                _log.info("serving %s on gRPC %s, HTTP %s", names, host.grpc_address, host.http_address or "off")
-                _spare_garbage()
-                started(host)
-                await stop.wait()
-                _log.info("stopping: draining for at most %.1f s", settings.drain_ms / 1000)
-        _log.info("stopped")
-    finally:
-        for number in signals:
-            with contextlib.suppress(ValueError):
-                loop.remove_signal_handler(number)
-        tracing.shut_down()
+    with heard((signal.SIGTERM, signal.SIGINT), asked):
+        try:
+            async with AsyncExitStack() as stack:
+                host = await _unless(stop, stack.enter_async_context(hosting(services, settings)))
+                if host is not None:
+                    names = ", ".join(service.name for service in services)
+                    _log.info("serving %s on gRPC %s, HTTP %s", names, host.grpc_address, host.http_address or "off")
+                    _spare_garbage()
+                    started(host)
+                    await stop.wait()
+                    _log.info("stopping: draining for at most %.1f s", settings.drain_ms / 1000)
+            _log.info("stopped")
+        finally:
+            tracing.shut_down()
 
 
 def _spare_garbage() -> None:
