@@ -36,6 +36,11 @@ find "$out/gen/ductor" -type d | while read -r package; do
 done
 touch "$out/gen/ductor/py.typed"
 
+# The document of the REST side, from the modules just made and the comments, which they do not have.
+buf build proto --output "$out/image.binpb"
+version=$(python -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+PYTHONPATH="$out/gen:services" python -m ductord.gateway.openapi "$out/image.binpb" "$version" > "$out/gen/ductor/workflow/v1/openapi.json"
+
 if [ "$mode" = check ]; then
   diff -r -x __pycache__ gen "$out/gen" || { echo "gen/ is not what proto/ gives: run proto/gen.sh and commit gen/" >&2; exit 1; }
 else

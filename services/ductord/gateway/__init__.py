@@ -14,6 +14,7 @@
 | `exchange`   | one request: ids, headers that travel, deadline                                                   |
 | `bodies`     | request bodies in, answers out                                                                    |
 | `traffic`    | metrics and access log                                                                            |
+| `openapi`    | the document of the REST side, and how it is made                                                 |
 | `cors`       | pages of other origins                                                                            |
 
 A new RPC needs nothing here; a new service one line in `backends`. It holds no state, has no database, and must never decide what a service decides:

@@ -22,7 +22,7 @@ MAX_HEADER: Final = 4_096
 _KEPT: Final = frozenset(
     {
         b"authorization", b"x-tenant-id", b"x-request-id", b"traceparent", b"tracestate",
-        b"content-type", b"content-length", b"content-encoding", b"last-event-id",
+        b"content-type", b"content-length", b"content-encoding", b"last-event-id", b"if-none-match",
         b"grpc-timeout", b"connect-timeout-ms", b"connect-protocol-version", b"x-request-timeout",
     }
 )  # fmt: skip

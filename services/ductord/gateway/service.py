@@ -9,6 +9,7 @@ from ductord.gateway.bodies import Event, Receive, Send
 from ductord.gateway.connect import ConnectDoor
 from ductord.gateway.cors import Cors
 from ductord.gateway.exchange import Exchange
+from ductord.gateway.openapi.serving import PATH, Document
 from ductord.gateway.rest import RestDoor
 from ductord.gateway.traffic import Traffic
 from ductord.rpc.host import Scope, Service
@@ -22,6 +23,7 @@ class Gateway:
     def __init__(self, backends: Backends, traffic: Traffic, cors: Cors, *, request_max_bytes: int) -> None:
         self._rest = RestDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
         self._connect = ConnectDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
+        self._document = Document()
         self._traffic = traffic
         self._cors = cors
 
@@ -42,6 +44,8 @@ class Gateway:
                 send = self._cors.telling(scope, send)
             if self._connect.claims(scope["path"]):
                 await self._connect.serve(scope, receive, send, exchange)
+            elif scope["path"] == PATH:
+                await self._document.serve(scope, send, exchange)
             else:
                 await self._rest(scope, receive, send, exchange)
 
