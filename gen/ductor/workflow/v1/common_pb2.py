@@ -25,14 +25,14 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64uctor/workflow/v1/common.proto\x12\x12\x64uctor.workflow.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n\x10ResponseMetadata\x12\x19\n\x08trace_id\x18\x01 \x01(\tR\x07traceId\x12\x1d\n\nrequest_id\x18\x02 \x01(\tR\trequestId\x12\x39\n\nfetched_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tfetchedAt\"4\n\x10\x43orrelationLabel\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n\x02id\x18\x02 \x01(\tR\x02id\"5\n\x05\x46\x61ult\x12\x12\n\x04\x63ode\x18\x01 \x01(\tR\x04\x63ode\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message*c\n\rPayloadFormat\x12\x1e\n\x1aPAYLOAD_FORMAT_UNSPECIFIED\x10\x00\x12\x19\n\x15PAYLOAD_FORMAT_STRUCT\x10\x01\x12\x17\n\x13PAYLOAD_FORMAT_JSON\x10\x02*Q\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\x11\n\rTIER_CRITICAL\x10\x01\x12\x11\n\rTIER_STANDARD\x10\x02\x12\r\n\tTIER_BULK\x10\x03\x42^\n\x15io.ductor.workflow.v1P\x01Z.ductor.io/gen/go/ductor/workflow/v1;workflowv1\xaa\x02\x12\x44uctor.Workflow.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64uctor/workflow/v1/common.proto\x12\x12\x64uctor.workflow.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n\x10ResponseMetadata\x12\x19\n\x08trace_id\x18\x01 \x01(\tR\x07traceId\x12\x1d\n\nrequest_id\x18\x02 \x01(\tR\trequestId\x12\x39\n\nfetched_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tfetchedAt\"4\n\x10\x43orrelationLabel\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x0e\n\x02id\x18\x02 \x01(\tR\x02id\"5\n\x05\x46\x61ult\x12\x12\n\x04\x63ode\x18\x01 \x01(\tR\x04\x63ode\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message*c\n\rPayloadFormat\x12\x1e\n\x1aPAYLOAD_FORMAT_UNSPECIFIED\x10\x00\x12\x19\n\x15PAYLOAD_FORMAT_STRUCT\x10\x01\x12\x17\n\x13PAYLOAD_FORMAT_JSON\x10\x02*Q\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\x11\n\rTIER_CRITICAL\x10\x01\x12\x11\n\rTIER_STANDARD\x10\x02\x12\r\n\tTIER_BULK\x10\x03\x42k\n\x15io.ductor.workflow.v1B\x0b\x43ommonProtoP\x01Z.ductor.io/gen/go/ductor/workflow/v1;workflowv1\xaa\x02\x12\x44uctor.Workflow.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ductor.workflow.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
-  _globals['DESCRIPTOR']._serialized_options = b'\n\025io.ductor.workflow.v1P\001Z.ductor.io/gen/go/ductor/workflow/v1;workflowv1\252\002\022Ductor.Workflow.V1'
+  _globals['DESCRIPTOR']._serialized_options = b'\n\025io.ductor.workflow.v1B\013CommonProtoP\001Z.ductor.io/gen/go/ductor/workflow/v1;workflowv1\252\002\022Ductor.Workflow.V1'
   _globals['_PAYLOADFORMAT']._serialized_start=335
   _globals['_PAYLOADFORMAT']._serialized_end=434
   _globals['_TIER']._serialized_start=436
