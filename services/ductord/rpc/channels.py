@@ -16,7 +16,8 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 import ductor.workflow.v1 as api
 from ductord.model.errors import Refusal
 from ductord.rpc import caller as who
-from ductord.rpc import errors
+from ductord.rpc import errors, tls
+from ductord.rpc.addresses import AddressInvalid, parse_address
 from ductord.rpc.config import Settings
 from ductord.rpc.tracing import current_traceparent
 
@@ -27,24 +28,47 @@ PASSING: Final = frozenset({"UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED", "DEA
 _REPEATABLE: Final = (MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT)
 
 
-def open_channel(target: str, settings: Settings) -> grpc.aio.Channel:
-    """A channel to `host:port`, `dns:///name:port` or `unix:/path`. Connects when first used, and again by itself for ever."""
-    return grpc.aio.insecure_channel(
-        target,
-        options=(
-            ("grpc.keepalive_time_ms", 30_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2_000),
-            ("grpc.max_receive_message_length", 2 * settings.request_max_bytes),
-            ("grpc.max_metadata_size", METADATA_MAX_BYTES),
-            ("grpc.absolute_max_metadata_size", METADATA_MAX_BYTES),
-            ("grpc.service_config", _service_config()),
-            ("grpc.use_local_subchannel_pool", 1),  # another channel's dead connection and back-off are not ours
-        ),
-    )
+def open_channel(target: str, settings: Settings, *, inside: bool = False) -> grpc.aio.Channel:
+    """A channel to `host:port`, `dns:///name:port` or `unix:/path`, over TLS where the settings say so. Connects when first used, and again by itself for ever.
+
+    `inside`: it leads to this very process, and TLS is not asked for. Raises `ConfigurationRefused` for certificates that are not there or no good.
+    """
+    options = [
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.max_receive_message_length", 2 * settings.request_max_bytes),
+        ("grpc.max_metadata_size", METADATA_MAX_BYTES),
+        ("grpc.absolute_max_metadata_size", METADATA_MAX_BYTES),
+        ("grpc.service_config", _service_config()),
+        ("grpc.use_local_subchannel_pool", 1),  # another channel's dead connection and back-off are not ours
+    ]
+    files = None if inside else tls.of_targets(settings)
+    if files is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    if settings.target_server_name:
+        options.append(("grpc.ssl_target_name_override", settings.target_server_name))
+    return grpc.aio.secure_channel(target, tls.channel_credentials(files), options=options)
+
+
+def exposed(target: str, settings: Settings) -> str:
+    """The warning that keys travel to `target` in plaintext; empty when they do not, or no further than this machine."""
+    keys = settings.auth == "keys" or settings.api_key or settings.api_key_file
+    if not keys or settings.target_tls or _local(target):
+        return ""
+    return f"keys travel to {target} in plaintext: whoever listens reads them; set DUCTOR_TARGET_TLS unless what lies between encrypts"
+
+
+def _local(target: str) -> bool:
+    try:
+        return parse_address(
+            target.removeprefix("dns:").removeprefix("ipv4:").removeprefix("ipv6:").lstrip("/")
+        ).loopback
+    except AddressInvalid:
+        return False
 
 
 def outgoing(

@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ductord.model.fanout import MAX_CHILDREN
+from ductord.model.keys import parse_token
 from ductord.model.starting import ENVIRONMENT_PATTERN
 from ductord.rpc.addresses import Address, AddressInvalid, is_origin, parse_address
 
@@ -257,6 +258,32 @@ class Settings(BaseSettings):
             raise ValueError("DUCTOR_HISTORY_SOFT, _HARD and _TERMINATE are in this order from the smallest on")
         return self
 
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        for kind in ("tls", "http_tls", "target"):
+            pair = [f"{kind}_cert_file", f"{kind}_key_file"]
+            for one, other in (pair, pair[::-1]):
+                if getattr(self, one) and not getattr(self, other):
+                    raise ValueError(f"{_named(one)} needs {_named(other)}: certificate and key go together")
+        for kind in ("tls", "http_tls"):
+            if getattr(self, f"{kind}_client_ca_file") and not getattr(self, f"{kind}_cert_file"):
+                authority, certificate = _named(f"{kind}_client_ca_file"), _named(f"{kind}_cert_file")
+                raise ValueError(f"{authority} needs {certificate}: without it the port is plaintext and asks nobody")
+        if not self.target_tls:
+            for name in ("target_ca_file", "target_cert_file", "target_server_name"):
+                if getattr(self, name):
+                    raise ValueError(f"{_named(name)} needs DUCTOR_TARGET_TLS=true: without it calls are plaintext")
+        if self.api_key and self.api_key_file:
+            raise ValueError("DUCTOR_API_KEY and DUCTOR_API_KEY_FILE say the same: set one of them")
+        return self
+
+    @field_validator("api_key")
+    @classmethod
+    def _key(cls, text: str) -> str:
+        if text and parse_token(text) is None:
+            raise ValueError("has not the form of a key, dk_<tenant>.<id>.<secret>")
+        return text
+
     @property
     def engine_limits(self) -> dict[str, int]:
         """What the engine is told of these options, by its own names for them: for who decides and who records what was decided."""
@@ -317,11 +344,7 @@ class Settings(BaseSettings):
 
     def refuse_insecure(self) -> None:
         """Ruling N3, before anything is bound. Raises `ConfigurationRefused`."""
-        if self.auth == "keys":
-            raise ConfigurationRefused(
-                "DUCTOR_AUTH=keys is not built yet: this release serves with DUCTOR_AUTH=off only"
-            )
-        if self.insecure:
+        if self.auth == "keys" or self.insecure:
             return
         if "*" in self.origins:
             raise ConfigurationRefused(
@@ -334,6 +357,22 @@ class Settings(BaseSettings):
                     f"{name}={address} can be reached from other machines and authentication is off: "
                     f"bind 127.0.0.1:{address.port}, or set DUCTOR_INSECURE=1 if something in front of it authenticates"
                 )
+
+    @property
+    def exposures(self) -> list[str]:
+        """What is not forbidden and worth a warning: ports that other machines reach and over which keys travel as they are."""
+        if self.auth != "keys":
+            return []
+        ports = (
+            ("grpc_address", self.grpc, self.tls_cert_file),
+            ("http_address", self.http, self.http_tls_cert_file),
+        )
+        return [
+            f"{_named(name)}={address} can be reached from other machines and is plaintext: whoever listens reads keys; "
+            f"set {_named(certificate)} unless what lies between encrypts"
+            for (name, address, file), certificate in zip(ports, ("tls_cert_file", "http_tls_cert_file"), strict=True)
+            if address is not None and not address.loopback and not file
+        ]
 
     @classmethod
     def for_dev(cls, **given: Any) -> Self:
@@ -362,7 +401,11 @@ def _listed(text: str) -> list[str]:
 
 def _option(location: tuple[int | str, ...]) -> str:
     name = str(location[0]) if location else "options"
-    return name if name.startswith(("DUCTOR_", "OTEL_")) else f"DUCTOR_{name.upper()}"
+    return name if name.startswith(("DUCTOR_", "OTEL_")) else _named(name)
+
+
+def _named(field: str) -> str:
+    return f"DUCTOR_{field.upper()}"
 
 
 def as_user(url: str, user: str) -> str:
@@ -376,6 +419,10 @@ def as_user(url: str, user: str) -> str:
 def _masked(url: str) -> str:
     if not url:
         return ""
+    if (token := parse_token(url)) is not None:
+        return f"{token.prefix}{Settings.SECRET}"
+    if "://" not in url:
+        return Settings.SECRET
     try:
         parts = urlsplit(url)
     except ValueError:

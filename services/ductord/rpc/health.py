@@ -2,7 +2,7 @@
 
 Alive means that the loops turn; it never asks the database, so that a database's blip restarts nothing (KB-02). Ready means alive, started, not
 draining, and every check passes (the pool answers). Checks run when somebody asks, at most once a second: an idle process does no work for its
-probes.
+probes. To `grpc.health.v1` the process is the empty name and `live`: the first is being ready, the second being alive.
 """
 
 import asyncio
@@ -20,6 +20,8 @@ Check = Callable[[], Awaitable[None]]
 CHECK_LIMIT_S = 2.0
 FRESH_S = 1.0
 WATCH_S = 1.0
+LIVE = "live"
+"""The name under which `grpc.health.v1` tells whether the process is alive, as /livez does."""
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -161,7 +163,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # t
 
     async def List(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
         """The status of every RPC service and of every deployable."""
-        names = [""] + [name for s in self._health.services.values() for name in (s.name, *s.rpc_services)]
+        names = ["", LIVE] + [name for s in self._health.services.values() for name in (s.name, *s.rpc_services)]
         statuses = {name: health_pb2.HealthCheckResponse(status=await self._status(name)) for name in names}
         return health_pb2.HealthListResponse(statuses=statuses)
 
@@ -178,6 +180,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # t
             await asyncio.sleep(WATCH_S)
 
     async def _status(self, name: str) -> int:
+        if name == LIVE:
+            return int(_NOT_SERVING if self._health.stale() else _SERVING)
         services = self._health.named(name)
         if services is None:
             return int(_UNKNOWN)

@@ -19,14 +19,14 @@ import grpc
 import msgspec
 
 from ductord.model.errors import Refusal
-from ductord.rpc import channels, logs, payloads, tracing
+from ductord.rpc import channels, logs, payloads, tls, tracing
 from ductord.rpc.addresses import Address
 from ductord.rpc.config import ConfigurationRefused, Settings, TargetService
 from ductord.rpc.health import Check, Health, Pulse, ServiceHealth
 from ductord.rpc.loops import Loop, Translate, Turn
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.operations import App, HttpServer, Operations
-from ductord.rpc.server import Add, RpcServer
+from ductord.rpc.server import Add, HealthServer, RpcServer
 from ductord.rpc.signals import heard
 
 CLOSE_LIMIT_S = 5.0
@@ -129,7 +129,11 @@ class Scope:
 
         Raises `ConfigurationRefused` when the service is neither named nor here.
         """
-        channel = channels.open_channel(self.target(service), self.settings)
+        apart = bool(self.settings.target(service))
+        target = self.target(service)
+        if apart and (warning := channels.exposed(target, self.settings)):
+            _log.warning("%s", warning)
+        channel = channels.open_channel(target, self.settings, inside=not apart)
         self.at_stop(functools.partial(channel.close, None))
         return channel
 
@@ -148,11 +152,12 @@ class Host:
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
         """Set by a second signal: the drain is cut short."""
-        self.server = RpcServer(settings, self.metrics, self.health)
+        self.server: RpcServer
         self.operations = Operations(self.health, self.metrics)
         payloads.warn_above(settings.payload_warn_bytes)
         self.grpc_address: Address
         self.http_address: Address | None = None
+        self.health_address: Address | None = None
         self._http: HttpServer | None = None
         self._names = {service.name for service in services}
         self._scopes = [(service, Scope(service, self, self.health.add(service.name))) for service in services]
@@ -162,7 +167,7 @@ class Host:
         if target := self.settings.target(service):
             return target
         if service in self._names:
-            return self.grpc_address.reachable
+            return self.server.inside()
         raise ConfigurationRefused(
             f"{caller} calls {service}, which is not in this process: set DUCTOR_{service.upper()}_TARGET"
         )
@@ -170,6 +175,15 @@ class Host:
     async def run(self, stack: AsyncExitStack) -> None:
         """Start everything; `stack` undoes it, in whatever state it is."""
         self.settings.refuse_insecure()
+        certificates = tls.of_http_port(self.settings)
+        self.server = RpcServer(self.settings, self.metrics, self.health, tls.of_grpc_port(self.settings))
+        for warning in self.settings.exposures:
+            _log.warning("%s", warning)
+        if self.settings.health is not None:
+            # Before the services start, which may wait for a database: who probes finds the process alive and not ready.
+            probes = HealthServer(self.health, self.settings.health)
+            stack.push_async_callback(probes.stop)
+            self.health_address = await probes.start()
         self.grpc_address = self.server.bind(self.settings.grpc)
         stack.push_async_callback(self.server.stop, RPC_GRACE_S)
         for service, scope in self._scopes:
@@ -178,7 +192,7 @@ class Host:
         stack.push_async_callback(self._stop)
         await self.server.start()
         if self.settings.http is not None:
-            http = HttpServer(self.operations.app, self.settings.http)
+            http = HttpServer(self.operations.app, self.settings.http, certificates)
             self.http_address = await http.start()
             self._http = http
         for _, scope in self._scopes:

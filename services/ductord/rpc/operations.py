@@ -13,6 +13,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ductord.rpc import tls
 from ductord.rpc.addresses import Address
 from ductord.rpc.health import Health
 from ductord.rpc.metrics import Metrics
@@ -114,9 +115,9 @@ class _BoundedHead(HttpToolsProtocol):
 
 
 class HttpServer:
-    """An ASGI application on one address."""
+    """An ASGI application on one address. `certificates` None: in plaintext."""
 
-    def __init__(self, app: App, address: Address) -> None:
+    def __init__(self, app: App, address: Address, certificates: tls.CertificateFiles | None = None) -> None:
         self._address = address
         config = uvicorn.Config(
             app,
@@ -130,6 +131,9 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=75,  # longer than load balancers keep an idle connection
+            ssl_context_factory=None
+            if certificates is None
+            else lambda config, default: tls.RenewingContext.of(certificates),
         )
         self._server = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None

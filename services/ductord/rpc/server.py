@@ -1,18 +1,22 @@
 """The gRPC server of a process: the wrapped RPCs of its services, reflection, health, and a coded answer for what it does not serve.
 
-It knows no service by name. A port is bound exclusively: two processes on one port would share the calls by chance.
+It knows no service by name. A port is bound exclusively: two processes on one port would share the calls by chance. Where the port speaks TLS, calls inside the
+process go over a Unix socket that only its own user can enter, never over a second port.
 """
 
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from ductord.rpc import errors
+from ductord.rpc import errors, tls
 from ductord.rpc.addresses import Address
-from ductord.rpc.config import Settings
+from ductord.rpc.config import ConfigurationRefused, Settings
 from ductord.rpc.health import Health, HealthServicer
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.pipeline import Pipeline, Translate
@@ -39,14 +43,19 @@ else:
 
 
 class RpcServer:
-    """Build it, `add` servicers, `bind`, `start`, `stop` once."""
+    """Build it, `add` servicers, `bind`, `start`, `stop` once. `certificates` None: the port is plaintext."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, health: Health) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, health: Health, certificates: tls.CertificateFiles | None = None
+    ) -> None:
         self._pipeline = Pipeline(settings, metrics)
         options = (*OPTIONS, ("grpc.max_receive_message_length", settings.request_max_bytes * HEADROOM))
         self._server = grpc.aio.server(options=options)
         self._services = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(health), self._server)
+        self._credentials = tls.server_credentials(certificates) if certificates is not None else None
+        self._folder = ""
+        self._inside = ""
 
     def add(self, add: Add, servicer: Any, translate: Translate) -> str:
         """Serve a servicer through the pipeline; the full name of its service."""
@@ -62,13 +71,25 @@ class RpcServer:
 
     def bind(self, address: Address) -> Address:
         """Take the port; the address with the port that was taken. Raises OSError naming the address."""
-        try:
-            port = self._server.add_insecure_port(address.grpc)
-        except RuntimeError:
-            port = 0
-        if not port:
-            raise OSError(f"cannot listen for gRPC on {address}: is the port taken, or the host not this machine's?")
-        return address if address.path else address.at(port)
+        bound = _bound(self._server, address, self._credentials)
+        if self._credentials is None:
+            self._inside = bound.reachable
+        return bound
+
+    def inside(self) -> str:
+        """Where this process itself calls what it serves, always in plaintext: the port if that is, else a private socket. Before `start`.
+
+        Raises `ConfigurationRefused` where there is no folder for the socket.
+        """
+        if not self._inside:
+            try:
+                self._folder = tempfile.mkdtemp(prefix="ductor-")  # 0700
+            except OSError as error:
+                message = f"services of one process call each other over a socket in a temporary folder: {error}; set TMPDIR to one that can be written to"
+                raise ConfigurationRefused(message) from None
+            address = Address(path=f"{self._folder}/rpc")
+            self._inside = _bound(self._server, address, None).reachable
+        return self._inside
 
     async def start(self) -> None:
         """Serve. No servicer can be added any more."""
@@ -79,6 +100,43 @@ class RpcServer:
     async def stop(self, grace_s: float) -> None:
         """Take no more calls; what is in flight has `grace_s` to answer, then is cancelled. Harmless twice."""
         await self._server.stop(grace_s)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class HealthServer:
+    """`grpc.health.v1` and nothing else on an address of its own, in plaintext: for probes that speak no TLS and have no key."""
+
+    def __init__(self, health: Health, address: Address) -> None:
+        self._address = address
+        self._server = grpc.aio.server(options=OPTIONS)
+        health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(health), self._server)
+        self._server.add_generic_rpc_handlers((_NotServed(),))
+
+    async def start(self) -> Address:
+        """Bind and serve; the address with the port that was bound. Raises OSError naming the address."""
+        bound = _bound(self._server, self._address, None)
+        await self._server.start()
+        return bound
+
+    async def stop(self) -> None:
+        """The process is about to end."""
+        await self._server.stop(0)
+
+
+def _bound(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None) -> Address:
+    try:
+        add = (
+            server.add_insecure_port
+            if credentials is None
+            else partial(server.add_secure_port, server_credentials=credentials)
+        )
+        port = add(address.grpc)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise OSError(f"cannot listen for gRPC on {address}: is the port taken, or the host not this machine's?")
+    return address if address.path else address.at(port)
 
 
 class _Recorder:
