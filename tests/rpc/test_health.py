@@ -154,14 +154,14 @@ async def test_kb_02_a_loop_that_does_not_turn_is_dead_and_unready(subject: Subj
 
 
 async def test_health_is_told_per_service_and_for_all(host: Host) -> None:
-    for name in ("", "trigger", RPC):
+    for name in ("", "live", "trigger", RPC):
         assert await status(host, name) == SERVING
     with pytest.raises(grpc.aio.AioRpcError) as unknown:
         await status(host, "ductor.workflow.v1.WorkflowSignalService")
     assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
     async with grpc.aio.insecure_channel(host.grpc_address.reachable) as channel:
         listed = await health_pb2_grpc.HealthStub(channel).List(health_pb2.HealthListRequest())
-    assert set(listed.statuses) == {"", "trigger", RPC}
+    assert set(listed.statuses) == {"", "live", "trigger", RPC}
 
 
 async def test_a_watch_tells_changes(subject: Subject, host: Host) -> None:

@@ -7,6 +7,7 @@
 | `host`       | `Service` (what a deployable is), `Scope` (what its `start` gets), `hosting`, `serve`                     |
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |
+| `tls`        | certificates from files, renewed while the process runs                                                   |
 | `pipeline`   | what happens around one RPC: caller, NUL check, span, errors, access log, metrics                         |
 | `caller`     | `caller()`: tenant, actor, scopes, request id, traceparent of the call at hand (N1)                       |
 | `errors`     | `refused("RUN_NOT_FOUND", …)`, `Refusal` ↔ `google.rpc.Status`, `refusal_from(rpc_error)`                 |
