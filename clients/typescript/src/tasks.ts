@@ -1,0 +1,359 @@
+// A worker: polls TaskService for what it has room for, runs it, beats while it runs, reports what came of it, and gives back what it cannot finish.
+// What it has to do is in ../../README.md. It never ends because a call fails.
+
+import { randomBytes, randomUUID } from "node:crypto";
+import { EventEmitter, once } from "node:events";
+import { hostname } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { type Client, Code, ConnectError } from "@connectrpc/connect";
+import {
+  type Task,
+  TaskCompletionSchema,
+  TaskCompletionStatus as Answer,
+  TaskHeartbeatStatus as Beat,
+  type TaskService,
+} from "#ductor/task_service_pb";
+import { Batches } from "./batches";
+import { Pause } from "./pause";
+
+/** Does the work of one attempt. What it returns is the output; what it throws fails the attempt, `ActionError` with a code of its own. */
+export type Action = (args: any, context: Context) => unknown;
+
+export interface Context {
+  /** The attempt; `inputJson` has every digit of numbers that `args` cannot hold, `idempotencyKey` goes along with every effect. */
+  readonly task: Task;
+  /** Aborted when the work is to stop: a time-out, a cancelled run, a lost lease, a drain. */
+  readonly signal: AbortSignal;
+  /** The progress that an attempt before this one told last. */
+  readonly previous: any;
+  /** Tells how far the work is; sent with the next heartbeat, and given to the attempt after this one. */
+  progress(details: unknown): void;
+}
+
+export class ActionError extends Error {
+  /** `code`: a gRPC code's name or one of the action's own. The step's retry rules judge it. */
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly hints: { nonRetryable?: boolean; retryAfterMs?: number } = {},
+  ) {
+    super(message);
+  }
+}
+
+/** An output that is JSON text already. */
+export class JsonText {
+  constructor(readonly text: string) {}
+}
+
+export interface Options {
+  queue: string;
+  actions: Record<string, Action>;
+  /** How many tasks are worked on side by side. */
+  slots?: number;
+  /** The whole time from `stop` until `run` returns. */
+  drainMs?: number;
+}
+
+type Outcome = NonNullable<MessageInitShape<typeof TaskCompletionSchema>["outcome"]>;
+type Stop = "timed out" | "cancelled" | "lost" | "draining";
+
+/** One leased task, from the poll's answer until its report is answered. Times are `performance.now()`. */
+class Held {
+  readonly abort = new AbortController();
+  readonly token: string;
+  leaseEnd: number;
+  details: string | undefined;
+  outcome: Outcome | undefined;
+  beat: NodeJS.Timeout | undefined;
+
+  constructor(
+    readonly task: Task,
+    asked: number,
+  ) {
+    this.token = task.taskToken;
+    this.leaseEnd = asked + task.leaseMs;
+  }
+
+  get stop(): Stop | undefined {
+    return this.abort.signal.aborted ? this.abort.signal.reason : undefined;
+  }
+}
+
+const WAIT_MS = 5_000;
+const CALL_MS = 5_000;
+/** How long work that was told to stop may take to end before its report goes without it. */
+const OBEY_MS = 300;
+const GIVE_UP_MS = 60_000;
+/** An action that no task can have. */
+const NOBODYS = "-";
+
+export class Worker {
+  readonly id = `${hostname().slice(0, 64)}-${process.pid}-${randomBytes(4).toString("hex")}`;
+  readonly #held = new Map<string, Held>();
+  readonly #events = new EventEmitter();
+  readonly #draining = new AbortController();
+  readonly #hurried = new AbortController();
+  readonly #reports = new Batches<Held>("report", {
+    send: (batch) => this.#report(batch),
+    sizeOf: ({ outcome }) => (outcome?.case === "success" ? sizeOf(outcome.value.outputJson) : 1_000),
+  });
+  readonly #beats = new Batches<Held>("heartbeat", {
+    send: (batch) => this.#beat(batch),
+    sizeOf: ({ details }) => sizeOf(details),
+    mostMs: () => Math.min(...[...this.#held.values()].map((held) => held.task.heartbeatIntervalMs)),
+  });
+  readonly #slots: number;
+  readonly #drainMs: number;
+  #busy = 0;
+
+  constructor(
+    readonly client: Client<typeof TaskService>,
+    readonly options: Options,
+  ) {
+    this.#slots = options.slots ?? 16;
+    this.#drainMs = options.drainMs ?? 10_000;
+  }
+
+  /** Works until it was stopped and has given everything back. */
+  async run(): Promise<void> {
+    await this.#poll();
+    const end = performance.now() + this.#drainMs;
+    const reserve = Math.min(1_000, this.#drainMs / 4);
+    await this.#emptied(this.#drainMs - reserve, this.#hurried.signal);
+    for (const held of this.#held.values()) this.#stop(held, "draining");
+    await this.#emptied(this.#hurried.signal.aborted ? 1_500 : end - performance.now());
+    this.#reports.close();
+    this.#beats.close();
+    for (const held of this.#held.values()) this.#forget(held);
+  }
+
+  /** Takes nothing more and lets end what can in time. Called again: gives it back at once. */
+  stop(): void {
+    (this.#draining.signal.aborted ? this.#hurried : this.#draining).abort();
+  }
+
+  async #poll(): Promise<void> {
+    const draining = this.#draining.signal;
+    const pause = new Pause("poll");
+    let pollId = randomUUID();
+    let unanswered = false;
+    while (!draining.aborted) {
+      const room = this.#slots - this.#busy;
+      if (room <= 0) {
+        await once(this.#events, "ended", { signal: draining }).catch(() => undefined);
+        continue;
+      }
+      unanswered = true;
+      const asked = performance.now();
+      try {
+        const answer = await this.client.pollTasks(
+          {
+            queues: [this.options.queue],
+            actions: Object.keys(this.options.actions),
+            workerId: this.id,
+            pollId,
+            maxTasks: room,
+            waitMs: WAIT_MS,
+          },
+          { signal: draining, timeoutMs: WAIT_MS + CALL_MS },
+        );
+        for (const task of answer.tasks) void this.#work(new Held(task, asked));
+        pollId = randomUUID();
+        unanswered = false;
+        pause.over();
+      } catch (error) {
+        // The same id asks again: if the answer was lost, its tasks come with the next one.
+        if (!draining.aborted) await pause.after(error, draining);
+      }
+    }
+    if (unanswered) await this.#reclaim(pollId);
+  }
+
+  /** Gives back what the answer to a poll brought that was cancelled: by its id dispatch hands that out again, and nothing else. */
+  async #reclaim(pollId: string): Promise<void> {
+    const asked = performance.now();
+    try {
+      const answer = await this.client.pollTasks(
+        { queues: [this.options.queue], actions: [NOBODYS], workerId: this.id, pollId, maxTasks: this.#slots },
+        { timeoutMs: Math.min(1_000, this.#drainMs / 4) },
+      );
+      for (const task of answer.tasks) this.#end(this.#take(new Held(task, asked)), released);
+    } catch {
+      // Then the leases end by themselves.
+    }
+  }
+
+  #take(held: Held): Held {
+    this.#held.set(held.token, held);
+    this.#expectBeat(held, held.leaseEnd - held.task.leaseMs);
+    return held;
+  }
+
+  async #work(held: Held): Promise<void> {
+    const { task } = this.#take(held);
+    this.#busy += 1;
+    const timer =
+      task.remainingMs === undefined ? undefined : setTimeout(() => this.#stop(held, "timed out"), task.remainingMs);
+    const work = this.#outcome(held);
+    const outcome = await Promise.race([work, this.#disobeyed(held)]);
+    clearTimeout(timer);
+    this.#end(held, outcome);
+    await work;
+    this.#busy -= 1;
+    this.#events.emit("ended");
+  }
+
+  async #outcome(held: Held): Promise<Outcome | undefined> {
+    const { task } = held;
+    try {
+      const action = this.options.actions[task.action];
+      if (!action) throw new ActionError("UNIMPLEMENTED", `this worker has no action ${task.action}`);
+      const output = await action(JSON.parse(task.inputJson), {
+        task,
+        signal: held.abort.signal,
+        previous: task.heartbeatDetailsJson && JSON.parse(task.heartbeatDetailsJson),
+        progress: (details) => {
+          held.details = JSON.stringify(details);
+        },
+      });
+      return { case: "success", value: { outputJson: textOf(output) } };
+    } catch (error) {
+      return held.stop ? OF_STOP[held.stop] : failure(error);
+    }
+  }
+
+  /** Settles when the work should have ended and has not. */
+  async #disobeyed(held: Held): Promise<Outcome | undefined> {
+    await once(held.abort.signal, "abort");
+    await delay(OBEY_MS);
+    return OF_STOP[held.abort.signal.reason as Stop];
+  }
+
+  #stop(held: Held, why: Stop): void {
+    if (why === "lost") this.#forget(held);
+    if (!held.outcome) held.abort.abort(why);
+  }
+
+  #end(held: Held, outcome: Outcome | undefined): void {
+    if (!outcome || held.outcome || !this.#held.has(held.token)) return;
+    held.outcome = outcome;
+    this.#reports.add(held);
+  }
+
+  #forget(held: Held | undefined): void {
+    if (!held) return;
+    clearTimeout(held.beat);
+    this.#held.delete(held.token);
+    if (this.#held.size === 0) this.#events.emit("empty");
+  }
+
+  async #emptied(ms: number, signal?: AbortSignal): Promise<void> {
+    if (this.#held.size === 0) return;
+    const over = AbortSignal.any([AbortSignal.timeout(Math.max(ms, 0)), ...(signal ? [signal] : [])]);
+    await once(this.#events, "empty", { signal: over }).catch(() => undefined);
+  }
+
+  async #report(batch: Held[]): Promise<void> {
+    const due = batch.filter((held) => this.#held.has(held.token));
+    const late = due.filter((held) => held.leaseEnd + GIVE_UP_MS < performance.now());
+    for (const held of late) this.#forget(held);
+    const completions = due
+      .filter((held) => !late.includes(held))
+      .map((held) => ({ taskToken: held.token, outcome: held.outcome! }));
+    if (completions.length === 0) return;
+    try {
+      const { results } = await this.client.completeTasks({ completions }, { timeoutMs: CALL_MS });
+      for (const { taskToken, status, message } of results) {
+        if (status !== Answer.OK) console.error(`a report came to nothing: ${Answer[status]} ${message}`);
+        this.#forget(this.#held.get(taskToken));
+      }
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      if (due.length > 1) {
+        for (const held of due) await this.#report([held]);
+      } else {
+        this.#refused(due[0]!, error);
+      }
+    }
+  }
+
+  /** An output that dispatch refuses would be made again and again: then the attempt fails for good. */
+  #refused(held: Held, error: ConnectError): void {
+    console.error(`a report is refused: ${error.message}`);
+    if (held.outcome?.case === "success") {
+      held.outcome = failure(new ActionError("payload_invalid", error.rawMessage, { nonRetryable: true }));
+      this.#reports.add(held);
+    } else {
+      this.#forget(held);
+    }
+  }
+
+  #expectBeat(held: Held, from: number): void {
+    clearTimeout(held.beat);
+    const ms = Math.max(from + held.task.heartbeatIntervalMs - performance.now(), 0);
+    held.beat = setTimeout(() => this.#beats.add(held), ms);
+  }
+
+  async #beat(batch: Held[]): Promise<void> {
+    const due = batch.filter((held) => this.#held.has(held.token));
+    if (due.length === 0) return;
+    const asked = performance.now();
+    const heartbeats = due.map((held) => ({ taskToken: held.token, detailsJson: held.details }));
+    const timeoutMs = Math.min(CALL_MS, ...due.map((held) => held.task.heartbeatIntervalMs));
+    const { results } = await this.client.heartbeatTasks({ heartbeats }, { timeoutMs });
+    for (const [index, { taskToken, status }] of results.entries()) {
+      const held = this.#held.get(taskToken);
+      if (!held) continue;
+      if (held.details === heartbeats[index]!.detailsJson) held.details = undefined;
+      if (status === Beat.LEASE_LOST) {
+        this.#stop(held, "lost");
+        continue;
+      }
+      held.leaseEnd = asked + held.task.leaseMs;
+      this.#expectBeat(held, asked);
+      if (status === Beat.CANCEL) this.#stop(held, "cancelled");
+    }
+  }
+}
+
+const released: Outcome = { case: "release", value: { reason: "draining" } };
+
+/** What is reported of work that was told to stop; nothing where the lease is lost. */
+const OF_STOP: Record<Stop, Outcome | undefined> = {
+  "timed out": failure(new ActionError("DEADLINE_EXCEEDED", "the attempt's time is over")),
+  cancelled: failure(new ActionError("CANCELLED", "the run asked the attempt to stop")),
+  lost: undefined,
+  draining: released,
+};
+
+function failure(error: unknown): Outcome {
+  if (error instanceof ActionError) {
+    return { case: "failure", value: { code: error.code, message: error.message, ...error.hints } };
+  }
+  return { case: "failure", value: { code: "UNKNOWN", message: String(error) } };
+}
+
+function textOf(output: unknown): string {
+  if (output instanceof JsonText) return output.text;
+  try {
+    return JSON.stringify(output) ?? "";
+  } catch (error) {
+    throw new ActionError("payload_invalid", String(error), { nonRetryable: true });
+  }
+}
+
+/** Bytes of a text at most, and of a token beside it. */
+const sizeOf = (text?: string): number => 300 + 3 * (text?.length ?? 0);
+
+/** Whether the same report would be refused for ever. */
+function isRefusal(error: unknown): error is ConnectError {
+  if (!(error instanceof ConnectError)) return false;
+  const passes = error.details.some((detail) => "type" in detail && detail.type === "google.rpc.RetryInfo");
+  return (
+    error.code === Code.InvalidArgument ||
+    error.code === Code.OutOfRange ||
+    (error.code === Code.ResourceExhausted && !passes)
+  );
+}
