@@ -18,6 +18,8 @@ from tests.support.books import Books, chain
 SHARED = {
     ("starting", "queries.sql"): ("trigger", "signals", "coordinator"),
     ("starting", "fires.sql"): ("trigger", "coordinator"),
+    ("access", "queries.sql"): ("definition", "trigger", "run_control", "signals", "reads", "admin", "dispatch"),
+    ("access", "minting.sql"): ("admin",),
 }
 """Whose statements they are that stand below the services."""
 PLACES = [(p.parent.name, p.name) for p in Path(ductord.__file__).parent.glob("*/*.sql") if p.parent.name != "db"]

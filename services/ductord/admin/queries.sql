@@ -18,3 +18,16 @@ told as (
     on conflict do nothing
 )
 select mode, live_release_ids, updated_by, update_time, eec_now() as now from written;
+
+-- name: list_keys
+-- Newest first, after a place in that order; $2: of one status only, empty for all.
+select k.*, eec_now() as now
+from eec_workflow_api_key k
+where k.tenant_id = $1
+  and ($3::timestamptz is null or (k.create_time, k.key_id) < ($3, $4::uuid))
+  and ($2::text = '' or $2 = case
+        when k.revoke_time is not null then 'revoked'
+        when k.expire_time <= eec_now() then 'expired'
+        else 'active' end)
+order by k.create_time desc, k.key_id desc
+limit $5;

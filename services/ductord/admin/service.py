@@ -6,6 +6,8 @@ import asyncpg
 
 from ductor.workflow.v1 import admin_service_pb2 as api
 from ductor.workflow.v1 import admin_service_pb2_grpc as rpc
+from ductord.access.keys import authenticate
+from ductord.admin.api_keys import ApiKeys
 from ductord.db.ids import new_id
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import PROBES, OnRetry, open_pool, retrying, tenant_transaction
@@ -29,6 +31,7 @@ class Servicer(rpc.AdminServiceServicer):
     def __init__(self, pool: asyncpg.Pool, on_retry: OnRetry) -> None:
         self._pool = pool
         self._on_retry = on_retry
+        self._keys = ApiKeys(pool, on_retry)
 
     async def GetReleasePolicy(  # noqa: N802  # the contract's name
         self, request: api.GetReleasePolicyRequest, context: Any
@@ -67,6 +70,26 @@ class Servicer(rpc.AdminServiceServicer):
 
         row = await retrying(write, on_retry=self._on_retry)
         return api.SetReleasePolicyResponse(data=_policy(row), metadata=response_metadata(row["now"]))
+
+    async def CreateApiKey(self, request: api.CreateApiKeyRequest, context: Any) -> api.CreateApiKeyResponse:  # noqa: N802
+        """Make a credential (N1)."""
+        return await self._keys.create(request)
+
+    async def GetApiKey(self, request: api.GetApiKeyRequest, context: Any) -> api.GetApiKeyResponse:  # noqa: N802
+        """Read one, without its token."""
+        return await self._keys.get(request)
+
+    async def ListApiKeys(self, request: api.ListApiKeysRequest, context: Any) -> api.ListApiKeysResponse:  # noqa: N802
+        """List them, newest first."""
+        return await self._keys.list(request)
+
+    async def RotateApiKey(self, request: api.RotateApiKeyRequest, context: Any) -> api.RotateApiKeyResponse:  # noqa: N802
+        """Replace one by another of the same name."""
+        return await self._keys.rotate(request)
+
+    async def RevokeApiKey(self, request: api.RevokeApiKeyRequest, context: Any) -> api.RevokeApiKeyResponse:  # noqa: N802
+        """End one for good."""
+        return await self._keys.revoke(request)
 
 
 def _asked(request: api.SetReleasePolicyRequest) -> tuple[str, list[str]]:
@@ -108,6 +131,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
+    authenticate(scope, pool)
     scope.rpcs(rpc.add_AdminServiceServicer_to_server, Servicer(pool, scope.retried))
 
 

@@ -12,6 +12,7 @@ import asyncpg
 from ductor.workflow.v1 import definition_pb2 as pb
 from ductor.workflow.v1 import workflow_definition_service_pb2 as api
 from ductor.workflow.v1 import workflow_definition_service_pb2_grpc as rpc
+from ductord.access.keys import authenticate
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import open_pool
 from ductord.definition import boot, convert, drafts, edits, listing, lookup, overrides, render, store, versions
@@ -247,6 +248,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**settings.pool("definition")), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
+    authenticate(scope, pool)
     judge = Judge(max_bytes=settings.payload_max_bytes, wildcards=settings.events_wildcards_enabled)
     scope.at_stop(judge.close)
     scope.rpcs(rpc.add_WorkflowDefinitionServiceServicer_to_server, Servicer(pool, judge, settings))

@@ -12,6 +12,7 @@ import asyncpg
 
 from ductor.workflow.v1 import common_pb2, run_pb2, task_service_pb2_grpc
 from ductor.workflow.v1 import task_service_pb2 as api
+from ductord.access.keys import authenticate
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import PROBES, REPLAN_S, open_pool
@@ -194,6 +195,7 @@ async def start(scope: Scope) -> None:
     )
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
+    authenticate(scope, pool)
     leases = Leases(pool, lease_ms=settings.lease_ms, max_bytes=settings.reply_max_bytes, on_retry=scope.retried)
     waiting = Waiting(leases, interval_ms=settings.poll_ms, quiet_s=QUIET_S if settings.notify else 0.0)
     measures = Measures(scope.metrics, lambda: len(waiting))

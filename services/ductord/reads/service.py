@@ -13,6 +13,7 @@ import asyncpg
 
 from ductor.workflow.v1 import workflow_service_pb2 as api
 from ductor.workflow.v1 import workflow_service_pb2_grpc as rpc
+from ductord.access.keys import authenticate
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import open_pool, tenant_transaction
@@ -180,6 +181,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**options, settings=_PLANS, writes=False), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool, writes=False))
+    authenticate(scope, pool)
     outlines, waits = Outlines(), Waits(moved(pool), gap_s=GAP_S)
     loop = scope.loop("watches", waits.turn, interval_ms=settings.poll_ms)
     waits.wake = loop.wake

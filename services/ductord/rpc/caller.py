@@ -4,6 +4,7 @@ With authentication off the tenant is what the metadata says and the actor is `a
 all tenants know the platform scope. This module looks nothing up: whether an id belongs to the tenant is the business of the query that reads it.
 """
 
+import hmac
 import os
 import re
 from collections.abc import Iterable
@@ -13,13 +14,18 @@ from typing import Final, Protocol
 import msgspec
 
 from ductord.model.errors import Refusal
+from ductord.model.keys import TENANT_SCOPES
 from ductord.rpc.errors import refused
 
 TENANT_KEY: Final = "x-tenant-id"
 SCOPE_KEY: Final = "x-ductor-scope"
 REQUEST_ID_KEY: Final = "x-request-id"
 TRACEPARENT_KEY: Final = "traceparent"
+INSIDE_KEY: Final = "x-ductor-inside"
+"""Metadata by which a process knows its own calls: a random text that never leaves it."""
 PLATFORM: Final = "platform"
+INSIDE: Final = "inside"
+"""The `key_id` of a process that calls itself, in the name of a tenant that its configuration names."""
 
 PLATFORM_SERVICES: Final = frozenset({"ductor.workflow.v1.TaskService"})
 """Services that a caller with the platform scope may use for all tenants at once."""
@@ -81,6 +87,28 @@ class Authenticator(Protocol):
         DATABASE_UNAVAILABLE.
         """
         ...
+
+    async def recheck(self, identity: Identity) -> None:
+        """Whether the caller of a call that goes on is still good. Raises CREDENTIAL_INVALID, DATABASE_UNAVAILABLE."""
+        ...
+
+
+def inside_of(metadata: Iterable[tuple[str, str | bytes]], secret: str) -> Identity | None:
+    """The caller, if it is this process itself: what loads definitions at boot. `secret`: the process's; empty: it does not call itself.
+
+    Raises TENANT_INVALID.
+    """
+    given, tenants = "", set()
+    for key, value in metadata:
+        if key == INSIDE_KEY:
+            given = value if isinstance(value, str) else ""
+        elif key == TENANT_KEY:
+            tenants.add(value)
+    if not secret or not given or not hmac.compare_digest(given.encode(), secret.encode()):
+        return None
+    tenant = tenants.pop() if len(tenants) == 1 else ""
+    tenant_id = checked_tenant(tenant if isinstance(tenant, str) else "")
+    return Identity(tenant_id=tenant_id, actor="system:boot", scopes=frozenset(TENANT_SCOPES), key_id=INSIDE)
 
 
 _caller: ContextVar[Caller | None] = ContextVar("ductor_caller", default=None)
@@ -146,6 +174,8 @@ def new_request_id() -> str:
 
 
 __all__ = [
+    "INSIDE",
+    "INSIDE_KEY",
     "PLATFORM",
     "PLATFORM_SERVICES",
     "Authenticator",
@@ -155,6 +185,7 @@ __all__ = [
     "caller",
     "caller_or_none",
     "checked_tenant",
+    "inside_of",
     "new_request_id",
     "request_id_of",
     "reset_caller",

@@ -21,6 +21,7 @@ import msgspec
 from ductord.model.errors import Refusal
 from ductord.rpc import channels, logs, payloads, tls, tracing
 from ductord.rpc.addresses import Address
+from ductord.rpc.caller import Authenticator
 from ductord.rpc.config import ConfigurationRefused, Settings, TargetService
 from ductord.rpc.health import Check, Health, Pulse, ServiceHealth
 from ductord.rpc.loops import Loop, Translate, Turn
@@ -78,6 +79,17 @@ class Scope:
     def rpcs(self, add: Add, servicer: Any) -> None:
         """Serve a generated servicer on the process's gRPC port: `scope.rpcs(add_TaskServiceServicer_to_server, servicer)`."""
         self._health.rpc_services.append(self._host.server.add(add, servicer, lambda error: self._translate(error)))
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether somebody says who calls this process."""
+        return self._host.server.authenticated
+
+    def authenticate(self, authenticator: Authenticator) -> None:
+        """Have `authenticator` say who calls this process and whether they may; the credentials of calls that go on are looked at every
+        `DUCTOR_KEY_CACHE_MS`."""
+        self._host.server.authenticate(authenticator)
+        self.loop("credentials", self._host.server.recheck, interval_ms=self.settings.key_cache_ms)
 
     def http(self, app: App) -> None:
         """Serve an ASGI application on the process's HTTP port, beside /livez, /readyz and /metrics. One service of a process may."""

@@ -23,7 +23,7 @@ from ductord.rpc.tracing import current_traceparent
 FIELDS: Final = (
     "tenant_id", "definition_id", "version", "run_id", "step_ref", "item_index", "attempt", "action", "queue", "worker_id",
     "request_id", "trace_id", "method", "code", "reason", "peer", "duration_ms", "count", "seq", "actor", "schedule_id", "trigger_id", "nominal_time",
-    "event_name", "event_id",
+    "event_name", "event_id", "key_id",
 )  # fmt: skip
 MAX_VALUE: Final = 256
 MAX_MESSAGE: Final = 4_000
@@ -94,6 +94,8 @@ def fields_of(record: logging.LogRecord) -> dict[str, str | int | float]:
         found["trace_id"] = trace[3:35]
     if (caller := caller_or_none()) is not None:
         found |= {"tenant_id": caller.tenant_id, "request_id": caller.request_id, "trace_id": caller.trace_id}
+        if caller.authenticated:
+            found |= {"actor": caller.actor, "key_id": caller.key_id}
     found |= _bound.get()
     own = record.__dict__
     found |= {name: own[name] for name in FIELDS if name in own}

@@ -29,6 +29,10 @@ Metadata = Iterable[tuple[str, str | bytes]]
 
 QUIET: Final = frozenset({"ductor.workflow.v1.TaskService"})
 """Services whose successful calls are logged at debug only: workers poll for ever."""
+WAITING: Final = frozenset({"PollTasks", "WaitOperation", "TriggerWorkflow"})
+"""RPCs with one answer that may wait long for it: their callers' keys are looked at again meanwhile, as those of streams are."""
+UNVERIFIED_S: Final = 30.0
+"""How long such a call goes on while the database cannot say whether its key is still good."""
 
 _access = logging.getLogger("ductor.access")
 _log = logging.getLogger("ductor.rpc")
@@ -42,6 +46,13 @@ class Pipeline:
         self._max_calls = settings.max_calls
         self._access_log = settings.access_log
         self._in_flight = 0
+        self.open = settings.auth == "off"
+        """Whether callers are taken at their word."""
+        self.authenticator: who.Authenticator | None = None
+        """Who says who calls, where they are not. Without one nobody is let in."""
+        self.inside = ""
+        """By which the process knows its own calls; empty: it makes none."""
+        self._going_on: set[_Call] = set()
         self.calls = metrics.counter("ductor_grpc_calls", "RPCs served, by method and code.", ("method", "code"))
         self.seconds = metrics.histogram(
             "ductor_grpc_call_seconds", "Time that RPCs took, long waits included.", ("method",)
@@ -86,6 +97,40 @@ class Pipeline:
         finally:
             self._in_flight -= 1
 
+    @contextmanager
+    def rechecked(self, call: "_Call") -> Iterator[None]:
+        """While a long call goes on, its caller's key is looked at again and again (`recheck`). Raises CREDENTIAL_INVALID when it is not good any more."""
+        self._going_on.add(call)
+        try:
+            yield
+        except asyncio.CancelledError:
+            call.raise_if_ended()
+            raise
+        finally:
+            self._going_on.discard(call)
+
+    async def recheck(self) -> None:
+        """Look once at the keys of all calls that go on, each key once, and end the calls whose key is not good any more."""
+        calls: dict[who.Identity, list[_Call]] = {}
+        for call in self._going_on:
+            calls.setdefault(call.identity, []).append(call)
+        await asyncio.gather(*(self._recheck(identity, its) for identity, its in calls.items()))
+
+    async def _recheck(self, identity: who.Identity, calls: "list[_Call]") -> None:
+        if self.authenticator is None or identity.key_id == who.INSIDE:
+            return
+        now = asyncio.get_running_loop().time()
+        try:
+            await self.authenticator.recheck(identity)
+        except Refusal as refusal:
+            passes = refusal.code == "UNAVAILABLE"
+            for call in calls:
+                if not passes or now - call.verified > UNVERIFIED_S:
+                    call.end(refusal)
+        else:
+            for call in calls:
+                call.verified = now
+
     def logs(self, code: str, quiet: bool) -> bool:
         """Whether a call that ended so is written to the access log."""
         if self._access_log == "off" or (self._access_log == "errors" and code == "OK"):
@@ -104,6 +149,8 @@ class _Around:
         self._decode = rpc.request_deserializer
         self._method = rpc.unary_stream if rpc.response_streaming else rpc.unary_unary
         self._translate = translate
+        self._rechecked = not pipeline.open and (rpc.response_streaming or method in WAITING)
+        self._method_name = method
         self._seconds = pipeline.seconds.labels(self._name)
         self._counts: dict[str, Any] = {}
 
@@ -112,8 +159,15 @@ class _Around:
         call = _Call(self, context)
         try:
             with call, self._pipeline.counted():
-                call.identify()
-                return await self._method(self._pipeline.decoded(self._decode, encoded), context)
+                if self._pipeline.open:
+                    call.take_at_word()
+                else:
+                    await call.authenticate(self._method_name)
+                request = self._pipeline.decoded(self._decode, encoded)
+                if not self._rechecked:
+                    return await self._method(request, context)
+                with self._pipeline.rechecked(call):
+                    return await self._method(request, context)
         except Exception as error:
             refusal = call.refusal_of(error)
         return await call.abort(refusal)
@@ -123,9 +177,19 @@ class _Around:
         call = _Call(self, context)
         try:
             with call, self._pipeline.counted():
-                call.identify()
-                async for answer in self._method(self._pipeline.decoded(self._decode, encoded), context):
-                    yield answer
+                if self._pipeline.open:
+                    call.take_at_word()
+                else:
+                    await call.authenticate(self._method_name)
+                answers = self._method(self._pipeline.decoded(self._decode, encoded), context)
+                if self._rechecked:
+                    with self._pipeline.rechecked(call):
+                        async for answer in answers:
+                            with call.handing_over():
+                                yield answer
+                else:
+                    async for answer in answers:
+                        yield answer
             return
         except Exception as error:
             refusal = call.refusal_of(error)
@@ -168,17 +232,61 @@ class _Call:
         trace = next((v for k, v in self._metadata if k == who.TRACEPARENT_KEY and isinstance(v, str)), "")
         self._span = start_span(around._span, traceparent=trace, kind="server")
         self._token: Any = None
+        self.identity = who.Identity(tenant_id=None)
+        self.verified = 0.0
+        """When its caller was last known to be good."""
+        self._task: asyncio.Task[Any] | None = None
+        self._handing_over = False
+        self._ended: Refusal | None = None
 
-    def identify(self) -> None:
-        """Who calls. Raises as `tenant_of`."""
+    def take_at_word(self) -> None:
+        """Who calls, authentication being off. Raises as `tenant_of`."""
         tenant, scopes = who.tenant_of(self._around._service, self._metadata)
-        who.set_caller(self._as_caller(tenant, scopes))
-        if tenant is not None:
-            self._span.set({"ductor.tenant_id": tenant})
+        self._known(who.Identity(tenant_id=tenant, scopes=scopes))
+
+    async def authenticate(self, method: str) -> None:
+        """Who calls, by their credential: judged before anything of the request is. Raises as `Authenticator.identify`."""
+        pipeline = self._around._pipeline
+        identity = who.inside_of(self._metadata, pipeline.inside)
+        if identity is None:
+            if pipeline.authenticator is None:
+                raise errors.refused("CREDENTIAL_INVALID", "nobody may call: the process has no way to look at keys")
+            peer = self._context.peer() or ""
+            identity = await pipeline.authenticator.identify(self._around._service, method, self._metadata, peer)
+        self._task = asyncio.current_task()
+        self.verified = asyncio.get_running_loop().time()
+        self._known(identity)
+
+    @contextmanager
+    def handing_over(self) -> Iterator[None]:
+        """While an answer of a stream is sent: nothing may be cancelled in gRPC's own hands. Raises when the call was ended meanwhile."""
+        self._handing_over = True
+        yield
+        self._handing_over = False
+        if self._ended is not None:
+            raise self._ended
+
+    def end(self, refusal: Refusal) -> None:
+        """Have the call end with `refusal`, wherever it waits."""
+        if self._ended is None and self._task is not None:
+            self._ended = refusal
+            if not self._handing_over:
+                self._task.cancel()
+
+    def raise_if_ended(self) -> None:
+        """After a cancellation: raise the refusal if it was ours and no other's as well."""
+        if self._ended is not None and self._task is not None and self._task.uncancel() == 0:
+            raise self._ended
+
+    def _known(self, identity: who.Identity) -> None:
+        self.identity = identity
+        who.set_caller(self._as_caller(identity))
+        if identity.tenant_id is not None:
+            self._span.set({"ductor.tenant_id": identity.tenant_id})
 
     def __enter__(self) -> None:
         self._span.__enter__()
-        self._token = who.set_caller(self._as_caller(None, frozenset()))
+        self._token = who.set_caller(self._as_caller(self.identity))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         code, reason = "OK", ""
@@ -212,10 +320,14 @@ class _Call:
         await self._context.abort(code, status.message, errors.trailing(status))
         raise AssertionError("abort raises")
 
-    def _as_caller(self, tenant: str | None, scopes: frozenset[str]) -> who.Caller:
+    def _as_caller(self, identity: who.Identity) -> who.Caller:
         return who.Caller(
-            tenant_id=tenant,
-            scopes=scopes,
+            tenant_id=identity.tenant_id,
+            actor=identity.actor,
+            scopes=identity.scopes,
+            groups=identity.groups,
+            acts_for_others=identity.acts_for_others,
+            key_id=identity.key_id,
             request_id=self._request_id,
             trace_id=self._span.trace_id,
             traceparent=self._span.traceparent,

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from ductord.rpc import errors, tls
 from ductord.rpc.addresses import Address
+from ductord.rpc.caller import Authenticator
 from ductord.rpc.config import ConfigurationRefused, Settings
 from ductord.rpc.health import Health, HealthServicer
 from ductord.rpc.metrics import Metrics
@@ -52,6 +53,7 @@ class RpcServer:
         options = (*OPTIONS, ("grpc.max_receive_message_length", settings.request_max_bytes * HEADROOM))
         self._server = grpc.aio.server(options=options)
         self._services = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME]
+        self._served: list[str] = []
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(health), self._server)
         self._credentials = tls.server_credentials(certificates) if certificates is not None else None
         self._folder = ""
@@ -67,7 +69,21 @@ class RpcServer:
         }
         self._server.add_generic_rpc_handlers((_Methods(methods),))
         self._services.append(name)
+        self._served.append(name)
         return name
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether somebody says who calls."""
+        return self._pipeline.authenticator is not None
+
+    def authenticate(self, authenticator: Authenticator) -> None:
+        """Have `authenticator` say who calls and whether they may, for every servicer of the process."""
+        self._pipeline.authenticator = authenticator
+
+    async def recheck(self) -> None:
+        """Look at the credentials of the calls that go on (`Pipeline.recheck`)."""
+        await self._pipeline.recheck()
 
     def bind(self, address: Address) -> Address:
         """Take the port; the address with the port that was taken. Raises OSError naming the address."""
@@ -92,7 +108,9 @@ class RpcServer:
         return self._inside
 
     async def start(self) -> None:
-        """Serve. No servicer can be added any more."""
+        """Serve. No servicer can be added any more. Raises RuntimeError where callers need a credential and nobody can look at it."""
+        if self._served and not self._pipeline.open and not self.authenticated:
+            raise RuntimeError(f"{', '.join(self._served)}: none of the services looks at credentials")
         reflection.enable_server_reflection(self._services, self._server)
         self._server.add_generic_rpc_handlers((_NotServed(),))
         await self._server.start()

@@ -14,6 +14,7 @@ import asyncpg
 from ductor.workflow.v1 import control_pb2
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as api
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as rpc
+from ductord.access.keys import authenticate
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import PROBES, OnRetry, open_pool, retrying, tenant_transaction
@@ -277,6 +278,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**options, settings=_PLANS), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
+    authenticate(scope, pool)
     waits = Waits(settled_operations(pool))
     loop = scope.loop("operations", waits.turn, interval_ms=settings.poll_ms)
     waits.wake = loop.wake

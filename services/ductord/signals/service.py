@@ -14,6 +14,7 @@ import asyncpg
 from ductor.workflow.v1 import control_pb2
 from ductor.workflow.v1 import workflow_signal_service_pb2 as api
 from ductor.workflow.v1 import workflow_signal_service_pb2_grpc as rpc
+from ductord.access.keys import authenticate
 from ductord.db.outage import answers, patient, refusal_of
 from ductord.db.pool import PROBES, REPLAN_S, OnRetry, open_pool, tenant_transaction
 from ductord.db.queries import Queries
@@ -204,6 +205,7 @@ async def start(scope: Scope) -> None:
     )
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
+    authenticate(scope, pool)
     servicer = Servicer(pool, settings, scope.metrics, scope.retried)
     scope.rpcs(rpc.add_WorkflowSignalServiceServicer_to_server, servicer)
 

@@ -13,6 +13,7 @@ import asyncpg
 from ductor.workflow.v1 import run_pb2, schedule_service_pb2_grpc
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as api
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as rpc
+from ductord.access.keys import authenticate
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, is_outage, patient, refusal_of
 from ductord.db.pool import PROBES, OnRetry, open_pool, retrying, tenant_transaction
@@ -235,6 +236,7 @@ async def start(scope: Scope) -> None:
     pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
     scope.ready_when("database", lambda: answers(pool))
+    authenticate(scope, pool)
     waits = Waits(ended_checkpoints(pool))
     loop = scope.loop("checkpoints", waits.turn, interval_ms=settings.poll_ms)
     waits.wake = loop.wake
