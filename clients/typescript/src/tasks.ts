@@ -251,7 +251,7 @@ export class Worker {
 
   async #emptied(ms: number, signal?: AbortSignal): Promise<void> {
     if (this.#held.size === 0) return;
-    const over = AbortSignal.any([AbortSignal.timeout(Math.max(ms, 0)), ...(signal ? [signal] : [])]);
+    const over = AbortSignal.any([AbortSignal.timeout(Math.max(Math.ceil(ms), 0)), ...(signal ? [signal] : [])]);
     await once(this.#events, "empty", { signal: over }).catch(() => undefined);
   }
 
