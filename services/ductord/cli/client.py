@@ -16,6 +16,7 @@ import msgspec
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definition_api
 from ductor.workflow.v1.admin_service_pb2_grpc import AdminServiceStub
 from ductor.workflow.v1.schedule_service_pb2_grpc import ScheduleServiceStub
+from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_definition_service_pb2_grpc import WorkflowDefinitionServiceStub
 from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRunControlServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
@@ -55,6 +56,7 @@ class Client:
         self.controls = WorkflowRunControlServiceStub(channel("run_control"))
         self.signals = WorkflowSignalServiceStub(channel("signals"))
         self.admin = AdminServiceStub(channel("admin"))
+        self.tasks = TaskServiceStub(channel("dispatch"))
 
     async def call(
         self, rpc: grpc.aio.UnaryUnaryMultiCallable[Ask, Answer], request: Ask, *, limit_s: float = CALL_LIMIT_S

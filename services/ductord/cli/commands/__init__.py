@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import audit, compensation, env, event, release, run, schedule, step, workflow
+from ductord.cli.commands import audit, compensation, env, event, release, run, schedule, step, worker, workflow
 from ductord.cli.commands.options import Json, Target, Tenant
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.add_typer(schedule.app, name="schedule")
 app.add_typer(release.app, name="release")
 app.add_typer(audit.app, name="audit")
 app.add_typer(compensation.app, name="compensation")
+app.add_typer(worker.app, name="worker")
 
 
 def _version(asked: bool) -> None:
@@ -88,22 +89,6 @@ def serve(
     from ductord.cli import ending, serving
 
     ending.finish(serving.serve(services or [], workflows_dir=workflows_dir), serving=True)
-
-
-@app.command()
-def worker(
-    queues: Annotated[
-        list[str] | None,
-        typer.Option("--queue", metavar="NAME", help="A queue to poll; may be repeated (DUCTOR_WORKER_QUEUES)."),
-    ] = None,
-    slots: Annotated[
-        int, typer.Option("--slots", min=0, help="Attempts at once (DUCTOR_WORKER_SLOTS).", show_default=False)
-    ] = 0,
-) -> None:
-    """Run a worker with the built-in actions. It needs no database, only DUCTOR_DISPATCH_TARGET."""
-    from ductord.cli import ending, serving
-
-    ending.finish(serving.worker(queues or [], slots), serving=True)
 
 
 @app.command()
