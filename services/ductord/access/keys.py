@@ -15,6 +15,7 @@ from typing import Final
 
 import asyncpg
 from cachetools import LRUCache
+from prometheus_client import Counter
 
 from ductord.access.limits import Attempts, Bucket, buckets, host_of
 from ductord.access.minting import hash_of
@@ -84,9 +85,7 @@ class Keys:
         """However many keys are asked for at once, calls that have theirs get connections too."""
         self._attempts = Attempts(self._clock)
         self._trail = Trail(pool, self._clock)
-        self._failures = metrics.counter(
-            "ductor_auth_failures", "Calls that were refused for their credential, by what was wrong.", ("reason",)
-        )
+        self._failures = failures(metrics)
         self._lookups = metrics.counter("ductor_auth_lookups", "Keys that were looked up.", ("result",))
 
     async def identify(
@@ -237,8 +236,16 @@ class Keys:
         self._trail.refused(attempt, token.prefix if token else "")
 
 
+def failures(metrics: Metrics) -> Counter:
+    """The counter of calls that were refused for their credential."""
+    return metrics.counter(
+        "ductor_auth_failures", "Calls that were refused for their credential, by what was wrong.", ("reason",)
+    )
+
+
 def authenticate(scope: Scope, pool: asyncpg.Pool) -> None:
     """Have the process ask for keys, where it is configured so: the first of its services that has a pool lends it. Off: nothing, at no cost."""
+    failures(scope.metrics)  # there in any case: a dashboard shows 0, not a gap
     if scope.settings.auth == "off" or scope.authenticated:
         return
     keys = Keys(pool, scope.settings, scope.metrics)
@@ -248,18 +255,15 @@ def authenticate(scope: Scope, pool: asyncpg.Pool) -> None:
 
 
 def _given(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str | None, set[str]]:
-    """(what stands behind `Bearer`, tenants that are named). None: no credential at all; empty: something that is none, or two different ones."""
-    credentials: set[str] = set()
+    """(the credential as `credential_of` says, tenants that are named)."""
+    authorizations: list[str] = []
     tenants: set[str] = set()
     for key, value in metadata:
-        if key == "authorization":
-            scheme, _, credential = (value if isinstance(value, str) else "").partition(" ")
-            credentials.add(credential.strip() if scheme.lower() == "bearer" else "")
+        if key == who.AUTHORIZATION_KEY:
+            authorizations.append(value if isinstance(value, str) else "")
         elif key == who.TENANT_KEY:
             tenants.add(value if isinstance(value, str) else "")
-    if not credentials:
-        return None, tenants
-    return credentials.pop() if len(credentials) == 1 else "", tenants
+    return who.credential_of(authorizations), tenants
 
 
 def _fault(known: _Known | None, token: Token, now: float) -> str:

@@ -48,7 +48,15 @@ class ConnectDoor(ConnectASGIApplication[None]):
 
     path = "/"
 
-    def __init__(self, backends: Backends, admit: Callable[[], None], *, request_max_bytes: int) -> None:
+    def __init__(
+        self,
+        backends: Backends,
+        admit: Callable[[], None],
+        look_at: Callable[[Exchange], None],
+        *,
+        request_max_bytes: int,
+    ) -> None:
+        """`admit`: refuses what is too much at once. `look_at`: at the credential of a request (`credentials`)."""
         self._backends = backends
         self._admit = admit
         self._limit = request_max_bytes
@@ -60,7 +68,7 @@ class ConnectDoor(ConnectASGIApplication[None]):
         super().__init__(
             service=None,
             endpoints=lambda _: self._served(),
-            interceptors=(_Around(request_max_bytes),),
+            interceptors=(_Around(request_max_bytes, look_at),),
             read_max_bytes=request_max_bytes,
             compressions=(GzipCompression(level=1),),
             codecs=(BinaryCodec(), JsonCodec(self._paths.values())),
@@ -152,19 +160,26 @@ class ConnectDoor(ConnectASGIApplication[None]):
 class _Around:
     """What happens around every call that connectrpc has recognised: ids, a span, and a code for every error."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, look_at: Callable[[Exchange], None]) -> None:
         self._limit = limit
+        self._look_at = look_at
 
     async def on_start(self, context: Context) -> Span:
-        """Begin the call's span and name the request to the caller."""
+        """Begin the call's span and name the request to the caller; its credential is looked at before its body is read."""
         exchange = current.get()
         if context.request_headers.get("content-type", "").startswith("application/grpc-web"):
             exchange.door = "grpc-web"
         method = context.method
         span = exchange.begin(f"{method.service_name.rpartition('.')[2]}/{method.name}")
-        span.__enter__()
         context.response_headers["x-request-id"] = exchange.request_id
         context.response_headers["cache-control"] = "no-store"
+        span.__enter__()
+        try:
+            self._look_at(exchange)
+        except Refusal as refusal:
+            span.__exit__(None, None, None)  # who does not begin is not ended
+            _ended(exchange, context, refusal.code, refusal.reason)
+            raise told(refusal) from None
         return span
 
     async def on_end(self, span: Span, context: Context, error: Exception | None, /) -> None:
@@ -175,7 +190,7 @@ class _Around:
             exchange.ended("OK", "")
             return
         if isinstance(error, Told):
-            exchange.ended(error.grpc_code, error.reason)
+            _ended(exchange, context, error.grpc_code, error.reason)
             return
         refusal = self._own(error)
         exchange.ended(refusal.code, refusal.reason)
@@ -193,6 +208,13 @@ class _Around:
         exchange = current.get()
         _log.error("%s raised", exchange.method, exc_info=error, extra={"request_id": exchange.request_id})
         return errors.internal()
+
+
+def _ended(exchange: Exchange, context: Context, code: str, reason: str) -> None:
+    """How it ended, also in the header that HTTP asks for."""
+    exchange.ended(code, reason)
+    if code == "UNAUTHENTICATED":
+        context.response_headers["www-authenticate"] = "Bearer"
 
 
 def _timeout_s(context: Context) -> float | None:

@@ -37,10 +37,10 @@ class Exchange:
     """What is known of one request. `door` is `rest`, `connect`, `grpc-web` or `cors`; `code` and `reason` say how it ended."""
 
     __slots__ = (
-        "authorizations", "code", "door", "forwarded", "headers", "method", "reason", "request_id", "span", "started", "tenants",
+        "authorizations", "code", "door", "forwarded", "headers", "method", "peer", "reason", "request_id", "span", "started", "tenants",
     )  # fmt: skip
 
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]], peer: str = "") -> None:
         self.started = time.perf_counter()
         self.headers: dict[bytes, bytes] = {}
         self.tenants: set[bytes] = set()
@@ -54,6 +54,8 @@ class Exchange:
                     self.authorizations.add(value)
         given = self.headers.get(b"x-request-id", b"").decode("latin-1")
         self.request_id = who.request_id_of(((who.REQUEST_ID_KEY, given),))
+        self.peer = peer
+        """The caller's host, of an IPv6 address its network."""
         self.door = "rest"
         self.method = "unknown"
         self.code = "CANCELLED"  # unless something else is said
@@ -85,7 +87,7 @@ class Exchange:
             authorization = _carried(self.authorizations)
             if not authorization:
                 raise errors.refused("CREDENTIAL_INVALID", "authorization is one value of printable ASCII")
-            pairs.append(("authorization", authorization))
+            pairs.append((who.AUTHORIZATION_KEY, authorization))
         state = self.headers.get(b"tracestate")
         if state and _CARRIED.fullmatch(state):
             pairs.append(("tracestate", state.decode()))

@@ -35,10 +35,19 @@ _log = logging.getLogger("ductor.gateway")
 class RestDoor:
     """Serves every path that is annotated in the contract."""
 
-    def __init__(self, backends: Backends, admit: Callable[[], None], *, request_max_bytes: int) -> None:
+    def __init__(
+        self,
+        backends: Backends,
+        admit: Callable[[], None],
+        look_at: Callable[[Exchange], None],
+        *,
+        request_max_bytes: int,
+    ) -> None:
+        """`admit`: refuses what is too much at once. `look_at`: at the credential of a request (`credentials`)."""
         self.routes = Routes(backend.service for backend in backends.table)
         self._backends = backends
         self._admit = admit
+        self._look_at = look_at
         self._limit = request_max_bytes
         self._reader = Reader(Dialect.REST)
         self._spliced = Writer(Dialect.REST)
@@ -57,6 +66,7 @@ class RestDoor:
             http_method = "GET" if scope["method"] == "HEAD" else scope["method"]
             match = self.routes.match(http_method, scope["raw_path"].decode("latin-1"))
             with exchange.begin(_name(match.route)):
+                self._look_at(exchange)
                 if match.route.rpc.server_streaming:
                     await self._streamed(match, scope, receive, exchange, events)
                     exchange.ended("OK", "")

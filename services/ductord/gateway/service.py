@@ -4,10 +4,12 @@ import functools
 import logging
 from collections.abc import Sequence
 
+from ductord.access.limits import host_of
 from ductord.gateway.backends import BACKENDS, Backend, Backends
 from ductord.gateway.bodies import Event, Receive, Send
 from ductord.gateway.connect import ConnectDoor
 from ductord.gateway.cors import Cors
+from ductord.gateway.credentials import Credentials
 from ductord.gateway.exchange import Exchange
 from ductord.gateway.openapi.serving import PATH, Document
 from ductord.gateway.rest import RestDoor
@@ -20,9 +22,12 @@ _log = logging.getLogger("ductor.gateway")
 class Gateway:
     """The ASGI application."""
 
-    def __init__(self, backends: Backends, traffic: Traffic, cors: Cors, *, request_max_bytes: int) -> None:
-        self._rest = RestDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
-        self._connect = ConnectDoor(backends, traffic.admit, request_max_bytes=request_max_bytes)
+    def __init__(
+        self, backends: Backends, traffic: Traffic, credentials: Credentials, cors: Cors, *, request_max_bytes: int
+    ) -> None:
+        self._rest = RestDoor(backends, traffic.admit, credentials.admit, request_max_bytes=request_max_bytes)
+        self._connect = ConnectDoor(backends, traffic.admit, credentials.admit, request_max_bytes=request_max_bytes)
+        self._credentials = credentials
         self._document = Document()
         self._traffic = traffic
         self._cors = cors
@@ -31,8 +36,8 @@ class Gateway:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope["headers"])
-        with self._traffic.counted(exchange):
+        exchange = Exchange(scope["headers"], host_of((scope.get("client") or ("",))[0]))
+        with self._traffic.counted(exchange), self._credentials.accounted(exchange):
             if self._cors:
                 granted = self._cors.preflight(scope)
                 if granted is not None:
@@ -58,7 +63,8 @@ async def start(scope: Scope, table: Sequence[Backend] = BACKENDS) -> None:
         scope.ready_when(backend.target, functools.partial(backends.check, backend))
     traffic = Traffic(scope.metrics, scope.settings)
     cors = Cors(scope.settings.origins)
-    scope.http(Gateway(backends, traffic, cors, request_max_bytes=scope.settings.request_max_bytes))
+    credentials = Credentials(scope.settings, scope.metrics)
+    scope.http(Gateway(backends, traffic, credentials, cors, request_max_bytes=scope.settings.request_max_bytes))
 
 
 SERVICE = Service(name="gateway", start=start)

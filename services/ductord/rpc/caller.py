@@ -7,7 +7,7 @@ all tenants know the platform scope. This module looks nothing up: whether an id
 import hmac
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from ductord.model.errors import Refusal
 from ductord.model.keys import TENANT_SCOPES
 from ductord.rpc.errors import refused
 
+AUTHORIZATION_KEY: Final = "authorization"
 TENANT_KEY: Final = "x-tenant-id"
 SCOPE_KEY: Final = "x-ductor-scope"
 REQUEST_ID_KEY: Final = "x-request-id"
@@ -91,6 +92,17 @@ class Authenticator(Protocol):
     async def recheck(self, identity: Identity) -> None:
         """Whether the caller of a call that goes on is still good. Raises CREDENTIAL_INVALID, DATABASE_UNAVAILABLE."""
         ...
+
+
+def credential_of(authorizations: Collection[str]) -> str | None:
+    """What stands behind `Bearer` in the values of `authorization`; None without any, empty for something else and for two that differ."""
+    if not authorizations:
+        return None
+    found = set()
+    for value in authorizations:
+        scheme, _, credential = value.partition(" ")
+        found.add(credential.strip() if scheme.lower() == "bearer" else "")
+    return found.pop() if len(found) == 1 else ""
 
 
 def inside_of(metadata: Iterable[tuple[str, str | bytes]], secret: str) -> Identity | None:
@@ -185,6 +197,7 @@ __all__ = [
     "caller",
     "caller_or_none",
     "checked_tenant",
+    "credential_of",
     "inside_of",
     "new_request_id",
     "request_id_of",

@@ -36,7 +36,7 @@ from ductord.signals.explaining import explain
 from ductord.signals.publishing import Publication, Published
 from ductord.signals.receipts import list_receipts
 from ductord.signals.starting import Rules
-from ductord.signals.telling import Who, tell
+from ductord.signals.telling import Who, in_whose_name, tell
 from ductord.starting.versions import Versions as Startable
 
 _SHOWN: Final = 300
@@ -54,7 +54,6 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
     def __init__(self, pool: asyncpg.Pool, settings: Settings, metrics: Metrics, on_retry: OnRetry) -> None:
         self._pool = pool
         self._on_retry = on_retry
-        self._authenticated = settings.auth != "off"
         self._versions = Versions(_q["load_manifest"], "signals")
         self._limits = Limits(payload_bytes=settings.payload_max_bytes, key_bytes=settings.key_max_bytes)
         self._signals = metrics.counter("ductor_signals", "Signals accepted, by verb.", ("verb", "result"))
@@ -149,8 +148,8 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
             tenant_id=call.tenant,
             actor=call.actor,
             call_id=call.request_id,
-            approver_id=call.actor if self._authenticated else word.approver_id,
-            groups=(),
+            approver_id=in_whose_name(call, word),
+            groups=call.groups,
         )
         told = await tell(self._pool, self._versions, who, word, self._on_retry)
         self._signals.labels(word.verb.value, told.result).inc()

@@ -20,12 +20,15 @@ from ductord.model.enums import NodeStatus, SignalVerb, SkipReason, StepType
 from ductord.model.errors import Refusal
 from ductord.model.manifest import Step
 from ductord.model.run import Node, Run
+from ductord.rpc.caller import Caller
 from ductord.rpc.errors import field_invalid, refused
 from ductord.rpc.runs import run_not_found, step_of
 from ductord.signals.asked import Word
 
 MAX_KEPT: Final = 100
 """Signals of one run that no step has consumed (E1)."""
+_OUR_NAMES: Final = ("key:", "event:", "schedule:", "system:")
+"""How actors begin that are no people."""
 
 _q: Final = Queries("ductord.signals")
 
@@ -78,6 +81,24 @@ async def tell(pool: asyncpg.Pool, versions: Versions, who: Who, word: Word, on_
             return Told(result="kept", now=row["now"])
 
     return await retrying(attempt, on_retry=on_retry)
+
+
+def in_whose_name(call: Caller, word: Word) -> str:
+    """Who decides: with authentication off whom the body names; else the caller, who may name others where its key says so, people but no keys (E2).
+
+    Raises APPROVER_NOT_ALLOWED.
+    """
+    if not call.authenticated:
+        return word.approver_id
+    if word.approver_id in ("", call.actor):
+        return call.actor
+    if not call.acts_for_others:
+        message = "the key may decide in its own name only: leave the name out, or use a key that acts for others"
+    elif word.approver_id.startswith(_OUR_NAMES):
+        message = f"a key that acts for others names people: a name does not begin with {', '.join(_OUR_NAMES)}"
+    else:
+        return word.approver_id
+    raise refused("APPROVER_NOT_ALLOWED", message, step_ref=word.step_ref)
 
 
 def resolved(run: Run, node: Node) -> bool:

@@ -42,7 +42,7 @@ class ApproveStepRequest(_message.Message):
     request_id: _builtins.str
     """The token, at most 256 bytes, under which a repetition of this call is the same signal; the server fills an empty one."""
     approver_id: _builtins.str
-    """Who decides; with authentication on it is the caller and may be left empty."""
+    """Who decides. With authentication on it is the caller and is left empty, unless the key acts for others: then it is whom this names."""
     comment: _builtins.str
     """Why."""
     payload_json: _builtins.str
@@ -128,7 +128,7 @@ class RejectStepRequest(_message.Message):
     request_id: _builtins.str
     """The token, at most 256 bytes, under which a repetition of this call is the same signal; the server fills an empty one."""
     approver_id: _builtins.str
-    """Who decides; with authentication on it is the caller and may be left empty."""
+    """Who decides. With authentication on it is the caller and is left empty, unless the key acts for others: then it is whom this names."""
     comment: _builtins.str
     """Why."""
     payload_json: _builtins.str
@@ -217,7 +217,7 @@ class ResolveInteractionRequest(_message.Message):
     status: _builtins.str
     """The status that the case has now; the default is `resolved`."""
     resolved_by: _builtins.str
-    """Who resolves it."""
+    """Who resolves it; with authentication on as approver_id of ApproveStep."""
     comment: _builtins.str
     """Why."""
     payload_json: _builtins.str

@@ -79,8 +79,8 @@ def on_timer(tick: Tick, index: int, kind: TimerKind) -> None:
 
 
 def approver_of(actor: str, approver_id: str) -> str:
-    """Who decides: the caller, or, where nobody is authenticated, whom the body names."""
-    return actor if actor != NOBODY else approver_id or NOBODY
+    """Who decides: in whose name it was said, else the caller. Whether the caller may name somebody is judged where it is said (`signals.telling`)."""
+    return approver_id or actor
 
 
 def _objection(spec: ApprovalSpec, wait: Waiting, signal: Signal, who: str) -> str:
