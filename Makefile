@@ -5,7 +5,7 @@ BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check lint types imports protos test chaos bench gen baseline clean
+.PHONY: help install demo check lint types imports protos manifests test chaos bench gen baseline clean
 
 help:  ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -20,7 +20,7 @@ install: $(BIN)/.installed  ## Make the virtual environment and install all into
 demo: install  ## Start a stack, run workflows, kill it with -9 in mid-run, see every run finish
 	$(BIN)/python -m examples.demo
 
-check: install lint types imports protos test  ## The whole gate
+check: install lint types imports protos manifests test  ## The whole gate
 
 lint: install
 	ruff check .
@@ -37,6 +37,10 @@ protos: install  ## Lint the contract, see that gen/ is what it generates and th
 	buf lint
 	buf format -d --exit-code
 	buf breaking proto --against proto/baseline.binpb
+
+manifests: install  ## Lint the Dockerfile; compare k8s/ and compose.yaml with the schemas of Kubernetes, the Gateway API and compose
+	hadolint --failure-threshold info Dockerfile
+	$(BIN)/python k8s/check.py
 
 test: install  ## All tests (some minutes of chaos included)
 	pytest -n 2 --dist loadgroup
