@@ -130,6 +130,7 @@ async def start(scope: Scope) -> None:
     options = settings.pool("admin")
     pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     authenticate(scope, pool)
     scope.rpcs(rpc.add_AdminServiceServicer_to_server, Servicer(pool, scope.retried))

@@ -12,6 +12,7 @@ import asyncpg
 
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.schedules import Watch
+from ductord.coordinator.standing import Standing
 from ductord.coordinator.sweep import Net, Swept, rest, watch
 from ductord.coordinator.tick import FEW, Ticked, Way, tick, tick_alone
 from ductord.db.listen import Listener
@@ -49,6 +50,7 @@ class Coordinator:
         self._limits = Limits(**settings.engine_limits)
         self._batch_size = settings.coordinator_batch_size
         self._net = Net(settings.sweep_ms)
+        self._standing = Standing(metrics)
         fires = Fires(Versions(), environment=settings.environment, payload_max_bytes=settings.payload_max_bytes)
         self._schedules = Watch(metrics, fires)
         self._since: datetime | None = None
@@ -162,6 +164,7 @@ class Coordinator:
             self._swept(await self._net.round(connection))
             self._swept(await watch(connection))
             await self._schedules.net(connection)
+            await self._standing.look(connection)
         return None
 
     def _swept(self, swept: Swept) -> None:
@@ -196,6 +199,7 @@ async def start(scope: Scope) -> None:
         settings.database_start_wait_ms,
     )
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     if not settings.workflow_runtime_enabled:
         log.warning("DUCTOR_WORKFLOW_RUNTIME_ENABLED is off: no run is started or advanced")

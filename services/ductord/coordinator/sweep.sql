@@ -71,6 +71,29 @@ left join lateral (
     where w.tenant_id = t.tenant_id and w.begins = k.begins and w.due_time > eec_now() order by w.due_time limit 1
 ) n on true;
 
+-- name: standing
+-- For how long the oldest due wake-up of any tenant and the schedule that is most late have been waiting, in seconds, and how many runs are set aside, up to $1.
+-- First entries of the indexes by which they are claimed.
+with recursive tenants as (
+    (select tenant_id from eec_workflow_wakeup order by tenant_id limit 1)
+    union all
+    select (select w.tenant_id from eec_workflow_wakeup w where w.tenant_id > t.tenant_id order by w.tenant_id limit 1)
+    from tenants t where t.tenant_id is not null
+),
+oldest as (
+    select min(f.due_time) as due_time from tenants t
+    cross join (values (false), (true)) as k(begins)
+    cross join lateral (
+        select w.due_time from eec_workflow_wakeup w where w.tenant_id = t.tenant_id and w.begins = k.begins order by w.due_time limit 1
+    ) f
+)
+select coalesce(greatest(extract(epoch from eec_now() - o.due_time), 0), 0)::float8 as wakeup_s,
+       coalesce(greatest(extract(epoch from eec_now() - (
+           select s.next_time from eec_workflow_schedule s where s.next_time is not null order by s.next_time limit 1
+       )), 0), 0)::float8 as schedule_s,
+       (select count(*)::int from (select from eec_workflow_quarantine limit $1) q) as quarantined
+from oldest o;
+
 -- name: sweep_reports
 -- Reports that nobody woke a run for (a wake-up was lost): older than the sweep period and still not judged.
 with lost as (

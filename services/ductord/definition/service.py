@@ -247,6 +247,7 @@ async def start(scope: Scope) -> None:
     scope.translate(lambda error: error if isinstance(error, Refusal) else refusal_of(error))
     pool = await patient(lambda: open_pool(**settings.pool("definition")), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     authenticate(scope, pool)
     judge = Judge(max_bytes=settings.payload_max_bytes, wildcards=settings.events_wildcards_enabled)

@@ -194,6 +194,7 @@ async def start(scope: Scope) -> None:
         settings.database_start_wait_ms,
     )
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     authenticate(scope, pool)
     leases = Leases(pool, lease_ms=settings.lease_ms, max_bytes=settings.reply_max_bytes, on_retry=scope.retried)

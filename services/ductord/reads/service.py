@@ -180,6 +180,7 @@ async def start(scope: Scope) -> None:
     options = settings.pool("reads")
     pool = await patient(lambda: open_pool(**options, settings=_PLANS, writes=False), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool, writes=False))
     authenticate(scope, pool)
     outlines, waits = Outlines(), Waits(moved(pool), gap_s=GAP_S)

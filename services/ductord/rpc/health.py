@@ -81,6 +81,10 @@ class ServiceHealth:
         """Names of the loops that do not turn."""
         return [pulse.name for pulse in self._pulses if pulse.stale]
 
+    def known(self) -> list[str]:
+        """The same as `problems`, as far as it was found the last time that somebody asked."""
+        return self.stale() + self._problems
+
     async def problems(self) -> list[str]:
         """What keeps the service from serving; names only, never an error's text. Empty: it can serve."""
         async with self._checking:  # many probes at once ask the pool once

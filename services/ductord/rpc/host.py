@@ -13,7 +13,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from importlib import metadata
+from typing import Any, Protocol
 
 import grpc
 import msgspec
@@ -41,6 +42,14 @@ _log = logging.getLogger("ductor.host")
 
 _YOUNG = 10_000
 """How many values are made, less those that are gone, before the collector looks at the young ones."""
+
+
+class Pool(Protocol):
+    """What is shown of a pool of database connections (`db.pool`)."""
+
+    def get_size(self) -> int: ...
+    def get_idle_size(self) -> int: ...
+    def get_max_size(self) -> int: ...
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +84,10 @@ class Scope:
         self._retries = host.metrics.counter(
             "ductor_transaction_retries", "Transactions that were tried again.", ("service", "reason")
         )
+        ready = host.metrics.gauge(
+            "ductor_service_ready", "Whether the service can serve, as /readyz says: 1 or 0.", ("service",)
+        )
+        ready.labels(self.name).set_function(lambda: host.health.open and not health.known())
 
     def rpcs(self, add: Add, servicer: Any) -> None:
         """Serve a generated servicer on the process's gRPC port: `scope.rpcs(add_TaskServiceServicer_to_server, servicer)`."""
@@ -125,6 +138,16 @@ class Scope:
         refusal = self._translate(error)
         self._retries.labels(self.name, refusal.reason if refusal else "INTERNAL").inc()
 
+    def pooled(self, pool: Pool) -> None:
+        """Show how many connections the service has open, at work and idle, and may have."""
+        connections = self.metrics.gauge(
+            "ductor_pool_connections", "Database connections of the service, by state.", ("service", "state")
+        )
+        connections.labels(self.name, "idle").set_function(pool.get_idle_size)
+        connections.labels(self.name, "used").set_function(lambda: pool.get_size() - pool.get_idle_size())
+        most = self.metrics.gauge("ductor_pool_max", "Database connections that the service may have.", ("service",))
+        most.labels(self.name).set_function(pool.get_max_size)
+
     def on_drain(self, drain: Callable[[], Awaitable[None]]) -> None:
         """Run at the begin of a stop, while RPCs of the process still work: stop taking, finish or give back.
 
@@ -160,6 +183,8 @@ class Host:
     def __init__(self, services: Sequence[Service], settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        build = self.metrics.gauge("ductor_build_info", "The release that runs; always 1.", ("version",))
+        build.labels(_release()).set(1)
         self.health = Health()
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
@@ -308,6 +333,13 @@ async def serve(
             _log.info("stopped")
         finally:
             tracing.shut_down()
+
+
+def _release() -> str:
+    try:
+        return metadata.version("ductord")
+    except metadata.PackageNotFoundError:  # run from a tree that was not installed
+        return "unknown"
 
 
 def _spare_garbage() -> None:

@@ -277,6 +277,7 @@ async def start(scope: Scope) -> None:
     options = settings.pool("run_control")
     pool = await patient(lambda: open_pool(**options, settings=_PLANS), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     authenticate(scope, pool)
     waits = Waits(settled_operations(pool))

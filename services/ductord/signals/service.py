@@ -203,6 +203,7 @@ async def start(scope: Scope) -> None:
         lambda: open_pool(**options, settings=PROBES, replan_s=REPLAN_S), settings.database_start_wait_ms
     )
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     authenticate(scope, pool)
     servicer = Servicer(pool, settings, scope.metrics, scope.retried)

@@ -235,6 +235,7 @@ async def start(scope: Scope) -> None:
     options = settings.pool("trigger")
     pool = await patient(lambda: open_pool(**options, settings=PROBES), settings.database_start_wait_ms)
     scope.at_stop(pool.close)
+    scope.pooled(pool)
     scope.ready_when("database", lambda: answers(pool))
     authenticate(scope, pool)
     waits = Waits(ended_checkpoints(pool))

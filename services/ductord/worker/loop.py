@@ -75,6 +75,7 @@ class Worker:
         )
         self._seconds = cache(metrics.histogram("ductor_action_seconds", "Time that actions took.", ("action",)).labels)
         metrics.gauge("ductor_worker_busy", "Actions at work in this process.").set_function(lambda: self._busy)
+        metrics.gauge("ductor_worker_slots", "Actions that may be at work in this process at once.").set(options.slots)
         metrics.gauge("ductor_worker_unreported", "Reports that dispatch has not answered.").set_function(
             lambda: len(self.reports)
         )
