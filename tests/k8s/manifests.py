@@ -37,8 +37,7 @@ class Pod:
     @property
     def ductor(self) -> Object:
         """The container that runs the suite's process."""
-        (found,) = (c for c in self.spec["containers"] if c["name"] == "ductor")
-        return found
+        return next(c for c in self.containers if c["name"] == "ductor")
 
     @property
     def secrets(self) -> set[str]:
