@@ -30,7 +30,7 @@ type batches[M proto.Message, S any] struct {
 
 type entry[M proto.Message, S any] struct {
 	ctx     context.Context // ends when nobody waits for the answer any more
-	message M
+	message func() M        // made for each call anew
 	every   time.Duration
 	answer  chan answer[S]
 }
@@ -46,8 +46,8 @@ func newBatches[M proto.Message, S any](call func(context.Context, []M) ([]S, er
 	return &batches[M, S]{call: call, wake: make(chan struct{}, 1)}
 }
 
-// send puts a message in the queue. A call with it that fails is made again after `every` at the latest.
-func (b *batches[M, S]) send(ctx context.Context, message M, every time.Duration) <-chan answer[S] {
+// send puts a message in the queue. A call with it that fails is made again after `every` at the latest, with what message then returns.
+func (b *batches[M, S]) send(ctx context.Context, message func() M, every time.Duration) <-chan answer[S] {
 	e := entry[M, S]{ctx, message, every, make(chan answer[S], 1)}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, e)
@@ -64,7 +64,7 @@ func (b *batches[M, S]) run(ctx context.Context) {
 	var pause pause
 	alone := false // after a refusal, to find out whose it is
 	for {
-		batch, every := b.take(alone)
+		batch, messages, every := b.take(alone)
 		if len(batch) == 0 {
 			alone = false
 			select {
@@ -73,10 +73,6 @@ func (b *batches[M, S]) run(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-		}
-		messages := make([]M, len(batch))
-		for i, e := range batch {
-			messages[i] = e.message
 		}
 		sent := time.Now()
 		calling, cancel := context.WithTimeout(ctx, min(maxCall, max(every, time.Second)))
@@ -102,7 +98,7 @@ func (b *batches[M, S]) run(ctx context.Context) {
 }
 
 // take takes the next batch, without what nobody waits for, and the longest pause after a failure that all of it can bear.
-func (b *batches[M, S]) take(alone bool) (batch []entry[M, S], every time.Duration) {
+func (b *batches[M, S]) take(alone bool) (batch []entry[M, S], messages []M, every time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	size := 0
@@ -110,15 +106,16 @@ func (b *batches[M, S]) take(alone bool) (batch []entry[M, S], every time.Durati
 	for len(b.waiting) > 0 && len(batch) < maxBatch && !(alone && len(batch) == 1) {
 		e := b.waiting[0]
 		if e.ctx.Err() == nil {
-			if size += proto.Size(e.message) + 8; size > maxBytes && len(batch) > 0 {
+			message := e.message()
+			if size += proto.Size(message) + 8; size > maxBytes && len(batch) > 0 {
 				break
 			}
-			batch = append(batch, e)
+			batch, messages = append(batch, e), append(messages, message)
 			every = min(every, e.every)
 		}
 		b.waiting = b.waiting[1:]
 	}
-	return batch, every
+	return batch, messages, every
 }
 
 func (b *batches[M, S]) putBack(batch []entry[M, S]) {

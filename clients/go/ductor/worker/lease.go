@@ -40,13 +40,18 @@ func (w *Worker) work(task *workflowv1.Task, asked time.Time) {
 
 	ended := make(chan *workflowv1.TaskCompletion, 1)
 	go func() { ended <- w.run(ctx, l.Task) }()
-	beat := time.NewTimer(time.Until(asked.Add(l.every)))
+	// A poll may have waited for long; the action all the same gets the time to tell how far it is.
+	beat := time.NewTimer(max(time.Until(asked.Add(l.every)), l.every/10))
 	defer beat.Stop()
 	var timeout, disobeyed <-chan time.Time
 	if task.RemainingMs != nil {
 		timeout = time.After(millis(*task.RemainingMs))
 	}
-	var details *string
+	var details *string // of the last call
+	heartbeat := func() *workflowv1.TaskHeartbeat {
+		details = l.details.Load()
+		return &workflowv1.TaskHeartbeat{TaskToken: task.TaskToken, DetailsJson: details}
+	}
 	var beaten <-chan answer[workflowv1.TaskHeartbeatStatus]
 	giveBack := w.giveBack
 
@@ -54,8 +59,7 @@ func (w *Worker) work(task *workflowv1.Task, asked time.Time) {
 		select {
 		case <-beat.C:
 			if l.ctx.Err() == nil {
-				details = l.details.Load()
-				beaten = w.beats.send(l.ctx, &workflowv1.TaskHeartbeat{TaskToken: task.TaskToken, DetailsJson: details}, l.every)
+				beaten = w.beats.send(l.ctx, heartbeat, l.every)
 			}
 		case result := <-beaten:
 			beat.Reset(time.Until(result.sent.Add(l.every)))
@@ -112,7 +116,7 @@ func (l *lease) tell(completion *workflowv1.TaskCompletion) {
 
 func (l *lease) send(completion *workflowv1.TaskCompletion) {
 	l.report = completion
-	l.answered = l.worker.reports.send(l.ctx, completion, maxPause)
+	l.answered = l.worker.reports.send(l.ctx, func() *workflowv1.TaskCompletion { return completion }, maxPause)
 	l.tooLate = time.After(time.Until(l.until) + giveUp)
 }
 

@@ -175,7 +175,9 @@ func (w *Worker) reclaim(ctx context.Context, id string) {
 
 // decline gives back what came too late to be begun.
 func (w *Worker) decline(task *workflowv1.Task) {
-	w.working.Go(func() { <-w.reports.send(context.Background(), released(task), maxPause) })
+	w.working.Go(func() {
+		<-w.reports.send(context.Background(), func() *workflowv1.TaskCompletion { return released(task) }, maxPause)
+	})
 }
 
 func (w *Worker) complete(ctx context.Context, completions []*workflowv1.TaskCompletion) ([]workflowv1.TaskCompletionStatus, error) {
