@@ -6,7 +6,7 @@ import { EventEmitter, once } from "node:events";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type Client, Code, ConnectError } from "@connectrpc/connect";
+import type { Client, ConnectError } from "@connectrpc/connect";
 import {
   type Task,
   TaskCompletionSchema,
@@ -27,7 +27,7 @@ export interface Context {
   readonly signal: AbortSignal;
   /** The progress that an attempt before this one told last. */
   readonly previous: any;
-  /** Tells how far the work is; sent with the next heartbeat, and given to the attempt after this one. */
+  /** Tells how far the work is, for the attempt after this one: goes with the next heartbeat; a function is asked for it at each. */
   progress(details: unknown): void;
 }
 
@@ -64,7 +64,7 @@ class Held {
   readonly abort = new AbortController();
   readonly token: string;
   leaseEnd: number;
-  details: string | undefined;
+  details: string | (() => unknown) | undefined;
   outcome: Outcome | undefined;
   beat: NodeJS.Timeout | undefined;
 
@@ -78,6 +78,17 @@ class Held {
 
   get stop(): Stop | undefined {
     return this.abort.signal.aborted ? this.abort.signal.reason : undefined;
+  }
+
+  /** The progress as a heartbeat carries it. */
+  get detailsJson(): string | undefined {
+    if (typeof this.details !== "function") return this.details;
+    try {
+      return JSON.stringify(this.details());
+    } catch (error) {
+      console.error(`no progress of ${this.task.action}: ${error}`);
+      return undefined;
+    }
   }
 }
 
@@ -97,16 +108,20 @@ export class Worker {
   readonly #hurried = new AbortController();
   readonly #reports = new Batches<Held>("report", {
     send: (batch) => this.#report(batch),
+    refused: (held, error) => this.#refused(held, error),
     sizeOf: ({ outcome }) => (outcome?.case === "success" ? sizeOf(outcome.value.outputJson) : 1_000),
   });
   readonly #beats = new Batches<Held>("heartbeat", {
     send: (batch) => this.#beat(batch),
-    sizeOf: ({ details }) => sizeOf(details),
+    refused: (held) => this.#unheard(held),
+    sizeOf: ({ details }) => sizeOf(typeof details === "string" ? details : undefined),
     mostMs: () => Math.min(...[...this.#held.values()].map((held) => held.task.heartbeatIntervalMs)),
   });
   readonly #slots: number;
   readonly #drainMs: number;
+  #call = new AbortController();
   #busy = 0;
+  #end = 0;
 
   constructor(
     readonly client: Client<typeof TaskService>,
@@ -119,11 +134,10 @@ export class Worker {
   /** Works until it was stopped and has given everything back. */
   async run(): Promise<void> {
     await this.#poll();
-    const end = performance.now() + this.#drainMs;
     const reserve = Math.min(1_000, this.#drainMs / 4);
-    await this.#emptied(this.#drainMs - reserve, this.#hurried.signal);
+    await this.#emptied(this.#end - reserve, this.#hurried.signal);
     for (const held of this.#held.values()) this.#stop(held, "draining");
-    await this.#emptied(this.#hurried.signal.aborted ? 1_500 : end - performance.now());
+    await this.#emptied(this.#hurried.signal.aborted ? performance.now() + 1_500 : this.#end);
     this.#reports.close();
     this.#beats.close();
     for (const held of this.#held.values()) this.#forget(held);
@@ -131,7 +145,15 @@ export class Worker {
 
   /** Takes nothing more and lets end what can in time. Called again: gives it back at once. */
   stop(): void {
-    (this.#draining.signal.aborted ? this.#hurried : this.#draining).abort();
+    if (this.#draining.signal.aborted) return this.#hurried.abort();
+    this.#end = performance.now() + this.#drainMs;
+    this.#draining.abort();
+    this.#call.abort();
+  }
+
+  /** None while reports pile up because dispatch does not take them. */
+  get #room(): number {
+    return this.#slots - Math.max(this.#busy, this.#held.size);
   }
 
   async #poll(): Promise<void> {
@@ -140,12 +162,12 @@ export class Worker {
     let pollId = randomUUID();
     let unanswered = false;
     while (!draining.aborted) {
-      const room = this.#slots - this.#busy;
-      if (room <= 0) {
-        await once(this.#events, "ended", { signal: draining }).catch(() => undefined);
+      if (this.#room <= 0) {
+        await once(this.#events, "room", { signal: draining }).catch(() => undefined);
         continue;
       }
       unanswered = true;
+      this.#call = new AbortController(); // one for each call: Connect does not let go of a signal before it is aborted
       const asked = performance.now();
       try {
         const answer = await this.client.pollTasks(
@@ -154,10 +176,10 @@ export class Worker {
             actions: Object.keys(this.options.actions),
             workerId: this.id,
             pollId,
-            maxTasks: room,
+            maxTasks: this.#room,
             waitMs: WAIT_MS,
           },
-          { signal: draining, timeoutMs: WAIT_MS + CALL_MS },
+          { signal: this.#call.signal, timeoutMs: WAIT_MS + CALL_MS },
         );
         for (const task of answer.tasks) void this.#work(new Held(task, asked));
         pollId = randomUUID();
@@ -179,7 +201,7 @@ export class Worker {
         { queues: [this.options.queue], actions: [NOBODYS], workerId: this.id, pollId, maxTasks: this.#slots },
         { timeoutMs: Math.min(1_000, this.#drainMs / 4) },
       );
-      for (const task of answer.tasks) this.#end(this.#take(new Held(task, asked)), released);
+      for (const task of answer.tasks) this.#ended(this.#take(new Held(task, asked)), released);
     } catch {
       // Then the leases end by themselves.
     }
@@ -199,10 +221,10 @@ export class Worker {
     const work = this.#outcome(held);
     const outcome = await Promise.race([work, this.#disobeyed(held)]);
     clearTimeout(timer);
-    this.#end(held, outcome);
+    this.#ended(held, outcome);
     await work;
     this.#busy -= 1;
-    this.#events.emit("ended");
+    this.#events.emit("room");
   }
 
   async #outcome(held: Held): Promise<Outcome | undefined> {
@@ -215,7 +237,7 @@ export class Worker {
         signal: held.abort.signal,
         previous: task.heartbeatDetailsJson && JSON.parse(task.heartbeatDetailsJson),
         progress: (details) => {
-          held.details = JSON.stringify(details);
+          held.details = typeof details === "function" ? (details as () => unknown) : JSON.stringify(details);
         },
       });
       return { case: "success", value: { outputJson: textOf(output) } };
@@ -236,7 +258,7 @@ export class Worker {
     if (!held.outcome) held.abort.abort(why);
   }
 
-  #end(held: Held, outcome: Outcome | undefined): void {
+  #ended(held: Held, outcome: Outcome | undefined): void {
     if (!outcome || held.outcome || !this.#held.has(held.token)) return;
     held.outcome = outcome;
     this.#reports.add(held);
@@ -246,12 +268,15 @@ export class Worker {
     if (!held) return;
     clearTimeout(held.beat);
     this.#held.delete(held.token);
+    this.#events.emit("room");
     if (this.#held.size === 0) this.#events.emit("empty");
   }
 
-  async #emptied(ms: number, signal?: AbortSignal): Promise<void> {
+  /** Returns when every report is answered, at `time` at the latest. */
+  async #emptied(time: number, signal?: AbortSignal): Promise<void> {
     if (this.#held.size === 0) return;
-    const over = AbortSignal.any([AbortSignal.timeout(Math.max(Math.ceil(ms), 0)), ...(signal ? [signal] : [])]);
+    const late = AbortSignal.timeout(Math.max(Math.ceil(time - performance.now()), 0));
+    const over = signal ? AbortSignal.any([late, signal]) : late;
     await once(this.#events, "empty", { signal: over }).catch(() => undefined);
   }
 
@@ -263,19 +288,10 @@ export class Worker {
       .filter((held) => !late.includes(held))
       .map((held) => ({ taskToken: held.token, outcome: held.outcome! }));
     if (completions.length === 0) return;
-    try {
-      const { results } = await this.client.completeTasks({ completions }, { timeoutMs: CALL_MS });
-      for (const { taskToken, status, message } of results) {
-        if (status !== Answer.OK) console.error(`a report came to nothing: ${Answer[status]} ${message}`);
-        this.#forget(this.#held.get(taskToken));
-      }
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      if (due.length > 1) {
-        for (const held of due) await this.#report([held]);
-      } else {
-        this.#refused(due[0]!, error);
-      }
+    const { results } = await this.client.completeTasks({ completions }, { timeoutMs: CALL_MS });
+    for (const { taskToken, status, message } of results) {
+      if (status !== Answer.OK) console.error(`a report came to nothing: ${Answer[status]} ${message}`);
+      this.#forget(this.#held.get(taskToken));
     }
   }
 
@@ -290,6 +306,13 @@ export class Worker {
     }
   }
 
+  /** Progress that dispatch refuses must not cost the lease. */
+  #unheard(held: Held): void {
+    console.error(`the progress of ${held.task.action} is refused`);
+    held.details = undefined;
+    this.#expectBeat(held, performance.now());
+  }
+
   #expectBeat(held: Held, from: number): void {
     clearTimeout(held.beat);
     const ms = Math.max(from + held.task.heartbeatIntervalMs - performance.now(), 0);
@@ -300,7 +323,7 @@ export class Worker {
     const due = batch.filter((held) => this.#held.has(held.token));
     if (due.length === 0) return;
     const asked = performance.now();
-    const heartbeats = due.map((held) => ({ taskToken: held.token, detailsJson: held.details }));
+    const heartbeats = due.map((held) => ({ taskToken: held.token, detailsJson: held.detailsJson }));
     const timeoutMs = Math.min(CALL_MS, ...due.map((held) => held.task.heartbeatIntervalMs));
     const { results } = await this.client.heartbeatTasks({ heartbeats }, { timeoutMs });
     for (const [index, { taskToken, status }] of results.entries()) {
@@ -346,14 +369,3 @@ function textOf(output: unknown): string {
 
 /** Bytes of a text at most, and of a token beside it. */
 const sizeOf = (text?: string): number => 300 + 3 * (text?.length ?? 0);
-
-/** Whether the same report would be refused for ever. */
-function isRefusal(error: unknown): error is ConnectError {
-  if (!(error instanceof ConnectError)) return false;
-  const passes = error.details.some((detail) => "type" in detail && detail.type === "google.rpc.RetryInfo");
-  return (
-    error.code === Code.InvalidArgument ||
-    error.code === Code.OutOfRange ||
-    (error.code === Code.ResourceExhausted && !passes)
-  );
-}

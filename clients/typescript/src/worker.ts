@@ -13,10 +13,8 @@ async function sleep({ ms }: { ms: number }, { task, signal, previous, progress 
   const resumedAt: number = previous?.slept_ms ?? 0;
   const began = performance.now() - resumedAt;
   const slept = () => Math.floor(performance.now() - began);
-  while (slept() < ms) {
-    progress({ slept_ms: slept() });
-    await delay(Math.min(ms - slept(), 100), undefined, { signal });
-  }
+  progress(() => ({ slept_ms: slept() }));
+  while (slept() < ms) await delay(ms - slept(), undefined, { signal }); // timers may be a moment early
   return {
     slept_ms: slept(),
     resumed_at_ms: resumedAt,

@@ -88,9 +88,9 @@ async function watch(runId: string): Promise<void> {
   let afterSeq: number | undefined;
   for (;;) {
     try {
-      view.live("live");
       for await (const message of runs.watchRun({ runId, afterSeq, follow: true }, { signal })) {
         ({ runId, seq: afterSeq } = message);
+        view.live("live");
         view.show(message);
       }
       break;
