@@ -5,47 +5,12 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
 import { hostname } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
-import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Client, ConnectError } from "@connectrpc/connect";
-import {
-  type Task,
-  TaskCompletionSchema,
-  TaskCompletionStatus as Answer,
-  TaskHeartbeatStatus as Beat,
-  type TaskService,
-} from "#ductor/task_service_pb";
+import { TaskCompletionStatus as Answer, TaskHeartbeatStatus as Beat, type TaskService } from "#ductor/task_service_pb";
+import { type Action, ActionError, failure, OF_STOP, type Outcome, released, type Stop, textOf } from "./actions";
 import { Batches } from "./batches";
+import { Held } from "./held";
 import { Pause } from "./pause";
-
-/** Does the work of one attempt. What it returns is the output; what it throws fails the attempt, `ActionError` with a code of its own. */
-export type Action = (args: any, context: Context) => unknown;
-
-export interface Context {
-  /** The attempt; `inputJson` has every digit of numbers that `args` cannot hold, `idempotencyKey` goes along with every effect. */
-  readonly task: Task;
-  /** Aborted when the work is to stop: a time-out, a cancelled run, a lost lease, a drain. */
-  readonly signal: AbortSignal;
-  /** The progress that an attempt before this one told last. */
-  readonly previous: any;
-  /** Tells how far the work is, for the attempt after this one: goes with the next heartbeat; a function is asked for it at each. */
-  progress(details: unknown): void;
-}
-
-export class ActionError extends Error {
-  /** `code`: a gRPC code's name or one of the action's own. The step's retry rules judge it. */
-  constructor(
-    readonly code: string,
-    message: string,
-    readonly hints: { nonRetryable?: boolean; retryAfterMs?: number } = {},
-  ) {
-    super(message);
-  }
-}
-
-/** An output that is JSON text already. */
-export class JsonText {
-  constructor(readonly text: string) {}
-}
 
 export interface Options {
   queue: string;
@@ -54,42 +19,6 @@ export interface Options {
   slots?: number;
   /** The whole time from `stop` until `run` returns. */
   drainMs?: number;
-}
-
-type Outcome = NonNullable<MessageInitShape<typeof TaskCompletionSchema>["outcome"]>;
-type Stop = "timed out" | "cancelled" | "lost" | "draining";
-
-/** One leased task, from the poll's answer until its report is answered. Times are `performance.now()`. */
-class Held {
-  readonly abort = new AbortController();
-  readonly token: string;
-  leaseEnd: number;
-  details: string | (() => unknown) | undefined;
-  outcome: Outcome | undefined;
-  beat: NodeJS.Timeout | undefined;
-
-  constructor(
-    readonly task: Task,
-    asked: number,
-  ) {
-    this.token = task.taskToken;
-    this.leaseEnd = asked + task.leaseMs;
-  }
-
-  get stop(): Stop | undefined {
-    return this.abort.signal.aborted ? this.abort.signal.reason : undefined;
-  }
-
-  /** The progress as a heartbeat carries it. */
-  get detailsJson(): string | undefined {
-    if (typeof this.details !== "function") return this.details;
-    try {
-      return JSON.stringify(this.details());
-    } catch (error) {
-      console.error(`no progress of ${this.task.action}: ${error}`);
-      return undefined;
-    }
-  }
 }
 
 const WAIT_MS = 5_000;
@@ -338,32 +267,6 @@ export class Worker {
       this.#expectBeat(held, asked);
       if (status === Beat.CANCEL) this.#stop(held, "cancelled");
     }
-  }
-}
-
-const released: Outcome = { case: "release", value: { reason: "draining" } };
-
-/** What is reported of work that was told to stop; nothing where the lease is lost. */
-const OF_STOP: Record<Stop, Outcome | undefined> = {
-  "timed out": failure(new ActionError("DEADLINE_EXCEEDED", "the attempt's time is over")),
-  cancelled: failure(new ActionError("CANCELLED", "the run asked the attempt to stop")),
-  lost: undefined,
-  draining: released,
-};
-
-function failure(error: unknown): Outcome {
-  if (error instanceof ActionError) {
-    return { case: "failure", value: { code: error.code, message: error.message, ...error.hints } };
-  }
-  return { case: "failure", value: { code: "UNKNOWN", message: String(error) } };
-}
-
-function textOf(output: unknown): string {
-  if (output instanceof JsonText) return output.text;
-  try {
-    return JSON.stringify(output) ?? "";
-  } catch (error) {
-    throw new ActionError("payload_invalid", String(error), { nonRetryable: true });
   }
 }
 

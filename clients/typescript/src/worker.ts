@@ -3,7 +3,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { TaskService } from "#ductor/task_service_pb";
-import { ActionError, type Context, JsonText, Worker } from "./tasks";
+import { ActionError, type Context, JsonText } from "./actions";
+import { Worker } from "./tasks";
 import { grpc } from "./transports";
 
 /** Its output is its args, digit by digit: `args` has its numbers as JavaScript does. */

@@ -16,6 +16,7 @@ if (!executablePath) {
   process.exit(0);
 }
 
+const tenant = process.env.DUCTOR_TENANT_ID ?? "";
 const definitions = createClient(WorkflowDefinitionService, connect());
 const familySlug = `page-${Date.now().toString(36)}`;
 const { data } = await definitions.createWorkflowDefinition({
@@ -46,9 +47,27 @@ async function serve(): Promise<string> {
 
 async function fill(page: Page, key: string): Promise<void> {
   await page.getByLabel("Engine").fill(process.env.DUCTOR_HTTP!);
-  await page.getByLabel("Tenant").fill(process.env.DUCTOR_TENANT_ID ?? "");
+  await page.getByLabel("Tenant").fill(tenant);
   await page.getByLabel("Key").fill(key);
   await page.getByRole("button", { name: "Connect" }).click();
+}
+
+/** Runs in the page: ListRuns over REST and gRPC-Web, and what the page may read of the answers. */
+async function askOtherDoors([url, tenant, key]: string[]) {
+  const headers = { "x-tenant-id": tenant!, ...(key && { authorization: `Bearer ${key}` }) };
+  const rest = await fetch(`${url}/api/workflows/runs?page_size=1`, { headers });
+  const grpcWeb = await fetch(`${url}/ductor.workflow.v1.WorkflowService/ListRuns`, {
+    method: "POST",
+    headers: { ...headers, "content-type": "application/grpc-web+proto", "x-grpc-web": "1" },
+    body: new Uint8Array(5), // an empty message
+  });
+  const trailers = new TextDecoder().decode(await grpcWeb.arrayBuffer());
+  return {
+    rest: rest.status,
+    requestId: rest.headers.get("x-request-id")?.length,
+    grpcWeb: grpcWeb.status,
+    grpcStatus: grpcWeb.headers.get("grpc-status") ?? /grpc-status: ?(\d+)/.exec(trailers)?.[1],
+  };
 }
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
@@ -84,9 +103,13 @@ try {
   assert.deepEqual(JSON.parse((await result.textContent())!), { pay: { said: "<b>was cheap</b>" } });
   await page.locator("#runs li", { hasText: familySlug }).getByText("completed").waitFor();
   assert.equal(await page.locator("#status").textContent(), "completed");
+  console.log("approved   and seen through");
+
+  const doors = await page.evaluate(askOtherDoors, [process.env.DUCTOR_HTTP!, tenant, process.env.DUCTOR_API_KEY ?? ""]);
+  assert.deepEqual(doors, { rest: 200, requestId: 32, grpcWeb: 200, grpcStatus: "0" });
+  console.log("asked      REST and gRPC-Web from the page's origin");
   assert.ok(await page.getByRole("alert").isHidden());
   assert.deepEqual(broken, []);
-  console.log("approved   and seen through");
 } finally {
   await browser.close();
 }
