@@ -1,9 +1,11 @@
 """What the manifests put into the environment is what the configuration model reads: names, values, logins, targets."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -190,3 +192,22 @@ def test_production_keeps_secrets_out() -> None:
         assert ("DUCTOR_TLS_CERT_FILE" in found) == (service in get_args(TargetService))
         assert ("DUCTOR_HTTP_TLS_CERT_FILE" in found) == (service == "gateway")
         assert ("DUCTOR_TARGET_TLS" in found) == (service in ("gateway", "worker"))
+
+
+def test_operations_names_what_must_be_there() -> None:
+    """Every Secret and ConfigMap that production mounts and does not make is in the table of docs/operations.md."""
+    told = (Path(__file__).resolve().parents[2] / "docs/operations.md").read_text("utf-8")
+    section = told.split("### First install")[1].split("### Upgrades")[0]
+    wanted = {secret for pod in pods("production") for secret in pod.secrets}
+    wanted |= {v["configMap"]["name"] for pod in pods("production") for v in pod.spec["volumes"] if "configMap" in v}
+    wanted |= {
+        ref["name"]
+        for gateway in objects("production", "Gateway")
+        for listener in gateway["spec"]["listeners"]
+        for ref in listener["tls"]["certificateRefs"]
+    }
+    named = set(re.findall(r"`([a-z<>-]+)`", section))
+    for kind, services_of_it in (("database", DATABASE_SERVICES), ("tls", get_args(TargetService))):
+        assert f"<service>-{kind}" in named
+        named |= {f"{service.replace('_', '-')}-{kind}" for service in services_of_it}
+    assert wanted <= named
