@@ -1,6 +1,7 @@
 """What all tests share: one Postgres per test process and, per test, a database cloned from a migrated template."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,15 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests counted with `record_property`, summed by name: how much a generated test has tried is seen in every run."""
+    counts: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", ()):
+        counts.update({name: value for name, value in report.user_properties if isinstance(value, int)})
+    for name, count in sorted(counts.items()):
+        terminalreporter.write_line(f"{name}: {count:,}")
 
 
 @dataclass(frozen=True, kw_only=True)

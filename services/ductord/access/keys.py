@@ -83,7 +83,7 @@ class Keys:
         self._looking: dict[Id, asyncio.Task[_Known | None]] = {}
         self._looks = asyncio.Semaphore(max(pool.get_max_size() // 2, 1))
         """However many keys are asked for at once, calls that have theirs get connections too."""
-        self._attempts = Attempts(self._clock)
+        self._attempts = Attempts(self._clock, settings.key_attempts)
         self._trail = Trail(pool, self._clock)
         self._failures = failures(metrics)
         self._lookups = metrics.counter("ductor_auth_lookups", "Keys that were looked up.", ("result",))

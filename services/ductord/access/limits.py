@@ -9,27 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import unquote
 
-import msgspec
 from cachetools import LRUCache
 
 Bucket = tuple[str, ...]
-"""The name of a bucket; its first word says how wide it is."""
+"""The name of a bucket; its first word says how wide it is: one of a host is `WIDE` times as wide as one of a tenant or a key."""
 
 MAX_BUCKETS: Final = 10_000
-
-
-class Width(msgspec.Struct, frozen=True, kw_only=True):
-    """`burst` attempts at once, then one every `every_s` seconds."""
-
-    burst: int
-    every_s: float
-
-
-WIDTHS: Final = {
-    "host": Width(burst=200, every_s=0.1),
-    "tenant": Width(burst=20, every_s=1.0),
-    "key": Width(burst=20, every_s=1.0),
-}
+WIDE: Final = 10
+EVERY_S: Final = 1.0
+"""How soon an empty bucket holds an attempt again."""
 
 
 def buckets(host: str, tenant_id: str = "", key_id: str = "") -> tuple[Bucket, ...]:
@@ -39,16 +27,17 @@ def buckets(host: str, tenant_id: str = "", key_id: str = "") -> tuple[Bucket, .
 
 
 class Attempts:
-    """The buckets of a process. `clock`: seconds of a clock that never goes back."""
+    """The buckets of a process. `clock`: seconds of a clock that never goes back. `burst`: how many attempts a bucket holds that nobody has taken from."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], burst: int) -> None:
         self._clock = clock
+        self._burst = burst
         self._left: LRUCache[Bucket, tuple[float, float]] = LRUCache(MAX_BUCKETS)
 
     def wait_s(self, names: Sequence[Bucket]) -> float:
         """Seconds until all of the buckets hold an attempt; 0: they do."""
         now = self._clock()
-        return max(0.0, *((1.0 - self._in(name, now)) * WIDTHS[name[0]].every_s for name in names))
+        return max(0.0, *((1.0 - self._in(name, now)) * EVERY_S / _width(name) for name in names))
 
     def take(self, names: Sequence[Bucket]) -> float:
         """Take one failed attempt from each of the buckets; where one is empty nothing is taken. The answer is as `wait_s` was before: 0 when it was taken."""
@@ -60,9 +49,13 @@ class Attempts:
         return 0.0
 
     def _in(self, name: Bucket, now: float) -> float:
-        width = WIDTHS[name[0]]
-        left, at = self._left.get(name, (float(width.burst), now))
-        return min(left + (now - at) / width.every_s, float(width.burst))
+        full = float(self._burst * _width(name))
+        left, at = self._left.get(name, (full, now))
+        return min(left + (now - at) / EVERY_S * _width(name), full)
+
+
+def _width(name: Bucket) -> int:
+    return WIDE if name[0] == "host" else 1
 
 
 def host_of(peer: str) -> str:

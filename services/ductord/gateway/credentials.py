@@ -31,7 +31,7 @@ class Credentials:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._on = settings.auth != "off"
-        self._attempts = Attempts(asyncio.get_running_loop().time)
+        self._attempts = Attempts(asyncio.get_running_loop().time, settings.key_attempts)
         self._taken: LRUCache[bytes, None] = LRUCache(MAX_TAKEN)
         """By the hash of the whole token."""
         self._refused = metrics.counter(

@@ -107,6 +107,10 @@ class Settings(BaseSettings):
     key_cache_ms: Milliseconds = Field(
         default=2_000, description="how long a key that was looked up is taken as good: how soon a revocation counts"
     )
+    key_attempts: Count = Field(
+        default=20,
+        description="failed attempts at keys that one host may make at once for one tenant, or for one key; then one a second",
+    )
     api_key: Secret = Field(default="", description="the key that our own worker and the command line call with")
     api_key_file: str = Field(
         default="", description="a file that holds that key, read anew when it changes; instead of DUCTOR_API_KEY"
