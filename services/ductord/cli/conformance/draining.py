@@ -22,8 +22,10 @@ _CROSSING_S: Final = 0.2
 
 
 async def drain(stage: Stage) -> None:
-    """SIGTERM with work in flight, without, and twice."""
+    """SIGTERM with work in flight, without, and twice; the later parts go on from an orderly end of the first."""
     long = await _with_work(stage)
+    if stage.faults:
+        return
     await _idle(stage, long)
     await _twice(stage)
 

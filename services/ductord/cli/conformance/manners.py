@@ -6,11 +6,13 @@ from typing import Final
 
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductord.cli.conformance.document import ACTIONS
-from ductord.cli.conformance.proxy import POLL, Call, Fault, Held, Said
+from ductord.cli.conformance.proxy import BEAT, POLL, Call, Fault, Held, Said
 from ductord.cli.conformance.stage import Stage
 
 LATE_S: Final = 0.5
 """How much later than half an interval over its time a heartbeat may come, and how long one that was on its way may cross with an answer."""
+PAUSE_S: Final = 2.0
+"""The longest pause after a call that failed."""
 _FINAL: Final = (api.TASK_COMPLETION_STATUS_OK, api.TASK_COMPLETION_STATUS_LEASE_LOST)
 _SHORTEST_ID: Final = 8
 _SHORTEST_WAIT_MS: Final = 500
@@ -67,16 +69,26 @@ def _task(stage: Stage, held: Held) -> Iterator[str]:
     closed = held.closed
     stopped = min((time for time in stage.stopping if time >= held.since), default=None)
     end = min(time for time in (closed, stopped, stage.clock()) if time is not None)
-    times = [held.since, *(said.call.began for said in held.beats if said.call.began < end), end]
-    silence = max(later - earlier for earlier, later in pairwise(times))
-    if silence > interval_s * 1.5 + LATE_S:
-        yield f"{what}: no heartbeat for {silence:.1f} s where one is due every {interval_s:.1f} s"
+    beats = [said.call for said in held.beats if said.call.began < end]
+    times = [held.since, *(call.began for call in beats), end]
+    late = max(later - _due(stage, earlier, interval_s) for earlier, later in pairwise(times))
+    if late > interval_s / 2 + LATE_S:
+        yield f"{what}: a heartbeat is {late:.1f} s late where one is due every {interval_s:.1f} s"
     if closed is not None and any(said.call.began > closed + LATE_S for said in held.beats):
         yield f"{what}: heartbeats go on after the worker was told that it is done with the task"
     lost = [said.call.ended for said in held.beats if said.status == api.TASK_HEARTBEAT_STATUS_LEASE_LOST]
     if lost and any(said.call.began > min(lost) + LATE_S for said in held.reports):
         yield f"{what}: a report long after the worker was told that the lease is lost"
     yield from _reports(what, held.reports)
+
+
+def _due(stage: Stage, beaten: float, interval_s: float) -> float:
+    """When a task is to be beaten for next: an interval later, or after the pause that a failure (of any heartbeat: they may go in one call) brings."""
+    due = beaten + interval_s
+    for call in stage.proxy.of(BEAT):
+        if not call.answered and call.began <= due:
+            due = max(due, call.began + PAUSE_S)
+    return due
 
 
 def _reports(what: str, reports: list[Said]) -> Iterator[str]:

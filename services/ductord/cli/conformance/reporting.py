@@ -10,7 +10,8 @@ from ductord.cli.conformance.proxy import BEAT, POLL, REPORT, Fault, Held
 from ductord.cli.conformance.stage import Stage
 
 AWAY_S: Final = 2.0
-"""How long dispatch is away."""
+AWAY_LEASE: Final = 0.6
+"""How long dispatch is away, and how much of a lease at most: what is being worked on must live through it."""
 AWAY_CALLS: Final = 25
 """How many calls of one kind a worker may make meanwhile: pauses that begin at 100 ms and grow make a third of it."""
 _BAD: Final = ("payload_invalid", "payload_too_large", "BAD_OUTPUT")
@@ -91,16 +92,17 @@ async def _lost_report(stage: Stage) -> None:
 
 async def _away(stage: Stage) -> None:
     """A task is being worked on and one comes while nothing is answered."""
-    working = await stage.run("sleep", ms=AWAY_S * 500)
-    await stage.seen(lambda: stage.delivered(working), NOT_TAKEN)
+    working = await stage.run("sleep", ms=1_000)
+    held: Held = await stage.seen(lambda: stage.delivered(working), NOT_TAKEN)
+    away_s = min(AWAY_S, held.task.lease_ms / 1000 * AWAY_LEASE)
     rules = [stage.proxy.rule(method, Fault.AWAY) for method in (POLL, BEAT, REPORT)]
     coming = await stage.run("echo")
-    await asyncio.sleep(AWAY_S)
+    await asyncio.sleep(away_s)
     for rule in rules:
         rule.left = 0
         stage.expect(
             len(rule.hits) <= AWAY_CALLS,
-            f"{len(rule.hits)} calls of {rule.method} in {AWAY_S:g} s while dispatch was away: pauses must grow",
+            f"{len(rule.hits)} calls of {rule.method} in {away_s:g} s while dispatch was away: pauses must grow",
         )
     for run_id, step, what in (
         (working, "sleep", "a task that was worked on while dispatch was away"),
