@@ -35,10 +35,10 @@ async def load(connection: Connection, paths: Sequence[Path], *, as_json: bool) 
 
             if path.is_dir():
                 results += await load_directory(
-                    path, connection.tenant, client.definitions, reason="ductor workflow load", told=hear
+                    path, client.tenant, client.definitions, reason="ductor workflow load", sign=client.sign, told=hear
                 )
             else:
-                loaded = await _load_file(client, connection, read(str(path)))
+                loaded = await _load_file(client, read(str(path)))
                 results.append(loaded)
                 if not as_json:
                     _tell(str(path), loaded)
@@ -53,7 +53,7 @@ async def publish(connection: Connection, what: str, *, reason: str, as_json: bo
     """Publish a file, or the draft that stands on the server."""
     async with connected(connection) as client:
         if is_file(what):
-            loaded = await _load_file(client, connection, read(what), reason)
+            loaded = await _load_file(client, read(what), reason)
             if as_json:
                 print_json(msgspec.to_builtins(loaded))
             else:
@@ -86,7 +86,7 @@ async def archive(connection: Connection, name: str, *, reason: str, as_json: bo
     return DONE
 
 
-async def _load_file(client: Client, connection: Connection, text: Text, reason: str = "") -> Loaded:
+async def _load_file(client: Client, text: Text, reason: str = "") -> Loaded:
     found = read_document(text.content, door=text.door)
     slug = found.definition.get("family_slug") if found.definition else None
     file = File(
@@ -97,7 +97,9 @@ async def _load_file(client: Client, connection: Connection, text: Text, reason:
         message="is not a workflow definition",
         violations=found.violations,
     )
-    return await load_file(file, connection.tenant, client.definitions, reason=reason or "ductor workflow publish")
+    return await load_file(
+        file, client.tenant, client.definitions, reason=reason or "ductor workflow publish", sign=client.sign
+    )
 
 
 def _tell(name: str, loaded: Loaded) -> None:

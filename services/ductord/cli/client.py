@@ -22,11 +22,13 @@ from ductor.workflow.v1.workflow_run_control_service_pb2_grpc import WorkflowRun
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_signal_service_pb2_grpc import WorkflowSignalServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
-from ductord.cli.configured import configured
+from ductord.cli.configured import configured, misconfigured
 from ductord.cli.ending import MISUSED, CommandFailed
+from ductord.cli.output import say
 from ductord.model.errors import Refusal
-from ductord.rpc.channels import open_channel, outgoing
-from ductord.rpc.config import TargetService
+from ductord.rpc.channels import exposed, open_channel, outgoing
+from ductord.rpc.config import ConfigurationRefused, TargetService
+from ductord.rpc.credentials import Credential, Metadata
 from ductord.rpc.errors import refusal_from
 
 DEFAULT_TARGET: Final = "127.0.0.1:9090"
@@ -38,17 +40,22 @@ Answer = TypeVar("Answer")
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
-    """What every client command is told: where to, and in whose name."""
+    """What every client command is told: where to, in whose name, and where the key is that says so."""
 
     target: str
     tenant: str
+    key_file: str = ""
 
 
 class Client:
     """Open stubs. Made by `connected`."""
 
-    def __init__(self, connection: Connection, channel: Callable[[TargetService], grpc.aio.Channel]) -> None:
-        self._metadata = outgoing(tenant_id=connection.tenant)
+    def __init__(
+        self, connection: Connection, credential: Credential, channel: Callable[[TargetService], grpc.aio.Channel]
+    ) -> None:
+        self.tenant = connection.tenant or None
+        """None: the one that the key names."""
+        self.sign = credential.metadata
         self.definitions = WorkflowDefinitionServiceStub(channel("definition"))
         self.triggers = WorkflowTriggerServiceStub(channel("trigger"))
         self.schedules = ScheduleServiceStub(channel("trigger"))
@@ -63,7 +70,7 @@ class Client:
     ) -> Answer:
         """One call. Raises `Refusal`."""
         try:
-            return await rpc(request, metadata=self._metadata, timeout=limit_s)
+            return await rpc(request, metadata=self._metadata(), timeout=limit_s)
         except grpc.aio.AioRpcError as error:
             raise refusal_from(error) from None
 
@@ -71,7 +78,7 @@ class Client:
         self, rpc: grpc.aio.UnaryStreamMultiCallable[Ask, Answer], request: Ask, *, limit_s: float
     ) -> AsyncGenerator[Answer]:
         """The answers of a server stream. Raises `Refusal`, DEADLINE_EXCEEDED when it takes longer than `limit_s`. Leaving it ends the call."""
-        call: Any = rpc(request, metadata=self._metadata, timeout=limit_s)
+        call: Any = rpc(request, metadata=self._metadata(), timeout=limit_s)
         try:
             async for answer in call:
                 yield answer
@@ -79,6 +86,9 @@ class Client:
             raise refusal_from(error) from None
         finally:
             call.cancel()
+
+    def _metadata(self) -> Metadata:
+        return *outgoing(tenant_id=self.tenant), *self.sign()
 
     async def definition_id(self, name: str) -> str:
         """The definition id of a family slug; an id is answered as it is."""
@@ -93,25 +103,34 @@ class Client:
 
 @asynccontextmanager
 async def connected(connection: Connection) -> AsyncIterator[Client]:
-    """A client while the context is open; channels connect at their first call. Raises `CommandFailed` when no tenant was named."""
-    if not connection.tenant:
+    """A client while the context is open; channels connect at their first call. Raises `CommandFailed` when neither a tenant nor a key was named."""
+    settings = configured(**({"api_key_file": connection.key_file, "api_key": ""} if connection.key_file else {}))
+    try:
+        credential = Credential(settings)
+    except ConfigurationRefused as refused:
+        raise misconfigured(refused) from None
+    if not connection.tenant and credential.token is None:
         raise CommandFailed(
             "which tenant? There is no default",
-            way_out="give --tenant or set DUCTOR_TENANT_ID (`ductor dev` uses `dev`)",
+            way_out="give --tenant or set DUCTOR_TENANT_ID (`ductor dev` uses `dev`), or give a key, which names it (--api-key-file)",
             code=MISUSED,
         )
-    settings = configured()
     channels: dict[str, grpc.aio.Channel] = {}
     async with AsyncExitStack() as stack:
 
         def channel(service: TargetService) -> grpc.aio.Channel:
             target = connection.target or settings.target(service) or DEFAULT_TARGET
             if target not in channels:
-                channels[target] = open_channel(target, settings)
+                if credential.token is not None and (warning := exposed(target, settings)):
+                    say(f"warning: {warning}", "yellow")
+                try:
+                    channels[target] = open_channel(target, settings)
+                except ConfigurationRefused as refused:
+                    raise misconfigured(refused) from None
                 stack.push_async_callback(channels[target].close, None)
             return channels[target]
 
-        yield Client(connection, channel)
+        yield Client(connection, credential, channel)
 
 
 async def pages(fetch: Callable[[str, int], Any], limit: int) -> Sequence[Any]:

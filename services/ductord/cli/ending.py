@@ -18,7 +18,11 @@ DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 WAYS_OUT = {
     "TENANT_REQUIRED": "name the tenant with --tenant or DUCTOR_TENANT_ID (`ductor dev` uses `dev`)",
-    "SERVICE_UNAVAILABLE": "is it running there? `ductor dev` starts everything; --target or DUCTOR_TARGET says where it is",
+    "TENANT_MISMATCH": "the key is of another tenant than --tenant or DUCTOR_TENANT_ID says; without them the key decides",
+    "CREDENTIAL_REQUIRED": "keys are asked for there: --api-key-file, DUCTOR_API_KEY_FILE or DUCTOR_API_KEY",
+    "CREDENTIAL_INVALID": "`ductor key list` (with a key that has the scope admin) shows which keys are good",
+    "PERMISSION_MISSING": "call with a key that has the scope, or make one: `ductor key create`",
+    "SERVICE_UNAVAILABLE": "is it running there? `ductor dev` starts everything; --target or DUCTOR_TARGET says where it is, DUCTOR_TARGET_TLS that it has TLS",
     "DATABASE_UNAVAILABLE": "the call may be repeated as it is",
     "DEFINITION_NOT_FOUND": "`ductor workflow list` shows what this tenant has",
     "DEFINITION_NOT_PUBLISHED": "publish it first: `ductor workflow publish`",

@@ -22,6 +22,7 @@ from ductord.definition.audit import MAX_REASON
 from ductord.definition.files import File, read_files
 from ductord.model.errors import Refusal, Violation
 from ductord.rpc.channels import outgoing
+from ductord.rpc.credentials import Sign, unsigned
 from ductord.rpc.errors import refusal_from
 
 if TYPE_CHECKING:
@@ -61,42 +62,46 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 async def load_directory(
     folder: Path,
-    tenant_id: str,
+    tenant_id: str | None,
     stub: "Stub",
     *,
     reason: str = "loaded from a directory",
+    sign: Sign = unsigned,
     told: Callable[[Loaded], None] = lambda loaded: None,
 ) -> list[Loaded]:
     """Publish what changed in the directory, file by file in order of path; what became of each. `told` hears of each at once.
 
-    `reason` goes to the audit trail (C8) together with the file's path. Raises `Refusal` when the service cannot be reached or refuses the
-    caller, OSError when the directory cannot be read.
+    `tenant_id` None: the one whose key `sign` gives. `reason` goes to the audit trail (C8) together with the file's path. Raises `Refusal` when the
+    service cannot be reached or refuses the caller, OSError when the directory cannot be read.
     """
     results = []
-    for turn in await turns(folder, tenant_id, stub, reason=reason):
+    for turn in await turns(folder, tenant_id, stub, reason=reason, sign=sign):
         results.append(await turn())
         told(results[-1])
     return results
 
 
-async def load_file(file: File, tenant_id: str, stub: "Stub", *, reason: str) -> Loaded:
+async def load_file(file: File, tenant_id: str | None, stub: "Stub", *, reason: str, sign: Sign) -> Loaded:
     """Publish one file's definition if it changed. Raises as `load_directory`."""
-    return await _Loader(tenant_id, stub, reason).load(file)
+    return await _Loader(tenant_id, stub, reason, sign).load(file)
 
 
-async def turns(folder: Path, tenant_id: str, stub: "Stub", *, reason: str) -> Sequence[Turn]:
+async def turns(
+    folder: Path, tenant_id: str | None, stub: "Stub", *, reason: str, sign: Sign = unsigned
+) -> Sequence[Turn]:
     """The files of the directory as a piece of work each, to be done in order; doing one again is harmless. Raises OSError."""
-    loader = _Loader(tenant_id, stub, reason)
+    loader = _Loader(tenant_id, stub, reason, sign)
     return [functools.partial(loader.load, file) for file in await asyncio.to_thread(read_files, folder)]
 
 
 class _Loader:
     """Loads files for one tenant."""
 
-    def __init__(self, tenant_id: str, stub: "Stub", reason: str) -> None:
+    def __init__(self, tenant_id: str | None, stub: "Stub", reason: str, sign: Sign) -> None:
         self._tenant_id = tenant_id
         self._stub = stub
         self._reason = reason
+        self._sign = sign
 
     async def load(self, file: File) -> Loaded:
         """One file. Raises `Refusal` for what is not about this file."""
@@ -180,8 +185,9 @@ class _Loader:
         return answer.data
 
     async def _send(self, method: Any, request: Any) -> Any:
+        metadata = (*outgoing(tenant_id=self._tenant_id), *self._sign())
         try:
-            return await method(request, metadata=outgoing(tenant_id=self._tenant_id), timeout=CALL_S)
+            return await method(request, metadata=metadata, timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
             raise refusal_from(error) from None
 

@@ -8,6 +8,8 @@
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |
 | `tls`        | certificates from files, renewed while the process runs                                                   |
+| `credentials` | the key that this process calls with, from an option or a file that is looked at again                    |
+| `files`      | small files that are replaced while the process runs                                                      |
 | `pipeline`   | what happens around one RPC: caller, NUL check, span, errors, access log, metrics                         |
 | `caller`     | `caller()`: tenant, actor, scopes, request id, traceparent of the call at hand (N1)                       |
 | `errors`     | `refused("RUN_NOT_FOUND", …)`, `Refusal` ↔ `google.rpc.Status`, `refusal_from(rpc_error)`                 |

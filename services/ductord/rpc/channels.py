@@ -22,8 +22,10 @@ from ductord.rpc.config import Settings
 from ductord.rpc.tracing import current_traceparent
 
 METADATA_MAX_BYTES: Final = 1 << 20
-PASSING: Final = frozenset({"UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"})
-"""Codes that the same call may not get when it is made again."""
+PASSING: Final = frozenset(
+    {"UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAUTHENTICATED", "PERMISSION_DENIED"}
+)
+"""Codes that the same call may not get when it is made again: a key that is no good may be replaced meanwhile."""
 
 _REPEATABLE: Final = (MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT)
 

@@ -5,18 +5,15 @@ or hold something that is not: a server that was up never goes down for a certif
 """
 
 import logging
-import os
 import ssl
 import threading
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import msgspec
 
 from ductord.rpc.config import ConfigurationRefused, Settings
-
-LARGEST: Final = 4 << 20
-"""Bytes of one file: bundles of all public authorities have a quarter of a megabyte."""
+from ductord.rpc.files import State, Unfit, content_of, state_of
 
 _log = logging.getLogger("ductor.tls")
 
@@ -31,10 +28,6 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return "Material(…)"
-
-
-class _Unfit(Exception):
-    """Files that cannot be used; the message names the option."""
 
 
 class CertificateFiles:
@@ -53,7 +46,7 @@ class CertificateFiles:
         try:
             self._state = self._stat()
             self._material = self._read()
-        except _Unfit as unfit:
+        except Unfit as unfit:
             raise ConfigurationRefused(str(unfit)) from None
         self._told: object = None
 
@@ -72,7 +65,7 @@ class CertificateFiles:
                 material = self._read()
                 if self._stat() != state:  # replaced while we were reading: the next look has all of it
                     return False
-            except _Unfit as unfit:
+            except Unfit as unfit:
                 self._tell(unfit)
                 return False
             self._state, self._material = state, material
@@ -85,16 +78,18 @@ class CertificateFiles:
         """What is in force."""
         return self._material
 
-    def _stat(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(_stat(option, path) for option, path in zip(self._options, self._paths, strict=True) if path)
+    def _stat(self) -> tuple[State, ...]:
+        return tuple(state_of(option, path) for option, path in zip(self._options, self._paths, strict=True) if path)
 
-    def _tell(self, unfit: _Unfit) -> None:
+    def _tell(self, unfit: Unfit) -> None:
         if str(unfit) != self._told:
             self._told = str(unfit)
             _log.warning("%s; what was read before stays in force", unfit)
 
     def _read(self) -> Material:
-        texts = [_text(option, path) if path else b"" for option, path in zip(self._options, self._paths, strict=True)]
+        texts = [
+            content_of(option, path) if path else b"" for option, path in zip(self._options, self._paths, strict=True)
+        ]
         certificate, key, authority = texts
         return Material(certificate=certificate, key=key, authority=authority, context=self._context(key))
 
@@ -109,20 +104,18 @@ class CertificateFiles:
         context.set_alpn_protocols(["http/1.1"])
         if certificate_file:
             if b"ENCRYPTED" in key:
-                raise _Unfit(f"{of_key}={key_file} is encrypted: a server that starts by itself needs it as it is")
+                raise Unfit(f"{of_key}={key_file} is encrypted: a server that starts by itself needs it as it is")
             try:
                 context.load_cert_chain(certificate_file, key_file)
             except ssl.SSLError as error:
                 if error.reason == "KEY_VALUES_MISMATCH":
-                    raise _Unfit(f"{of_key}={key_file} does not fit the certificate in {certificate_file}") from None
-                raise _Unfit(
-                    f"{of_certificate}={certificate_file} and {of_key}={key_file} are no pair in PEM"
-                ) from None
+                    raise Unfit(f"{of_key}={key_file} does not fit the certificate in {certificate_file}") from None
+                raise Unfit(f"{of_certificate}={certificate_file} and {of_key}={key_file} are no pair in PEM") from None
         if authority_file:
             try:
                 context.load_verify_locations(authority_file)
             except ssl.SSLError:
-                raise _Unfit(f"{of_authority}={authority_file} holds no certificate in PEM") from None
+                raise Unfit(f"{of_authority}={authority_file} holds no certificate in PEM") from None
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -205,22 +198,3 @@ def of_targets(settings: Settings) -> CertificateFiles | None:
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(material.key, material.certificate)], material.authority or None)
-
-
-def _stat(option: str, path: str) -> tuple[int, ...]:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        raise _Unfit(f"{option}={path} cannot be read: {error.strerror}") from None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _text(option: str, path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            text = file.read(LARGEST + 1)
-    except OSError as error:
-        raise _Unfit(f"{option}={path} cannot be read: {error.strerror}") from None
-    if len(text) > LARGEST:
-        raise _Unfit(f"{option}={path} is larger than certificates are")
-    return text

@@ -6,7 +6,7 @@ from typing import Final
 
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
-from ductord.worker.reports import Metadata
+from ductord.rpc.credentials import Sign
 from ductord.worker.running import Running, Stop
 
 MAX_BATCH: Final = 500
@@ -20,7 +20,7 @@ class Beats:
     def __init__(
         self,
         stub: "rpc.TaskServiceAsyncStub",
-        metadata: Metadata,
+        metadata: Sign,
         held: Callable[[], Collection[Running]],
         on_stop: Callable[[Running, Stop], None],
     ) -> None:
@@ -64,7 +64,7 @@ class Beats:
             for running, detail in zip(batch, details, strict=True)
         ]
         request = api.HeartbeatTasksRequest(heartbeats=beats)
-        answer = await self._stub.HeartbeatTasks(request, metadata=self._metadata, timeout=CALL_S)
+        answer = await self._stub.HeartbeatTasks(request, metadata=self._metadata(), timeout=CALL_S)
         for running, detail, result in zip(batch, details, answer.results, strict=True):
             if running.details is detail:
                 running.details = None

@@ -18,10 +18,11 @@ import msgspec
 
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
+from ductord.rpc.credentials import Sign
 from ductord.rpc.metrics import Metrics
 from ductord.worker import running as outcome
 from ductord.worker.beats import Beats
-from ductord.worker.reports import Metadata, Reports
+from ductord.worker.reports import Reports
 from ductord.worker.running import Actions, Running, Stop
 
 CALL_MARGIN_S: Final = 10.0
@@ -50,7 +51,7 @@ class Worker:
     """One worker process. Its id is new at every start: a successor never speaks for its predecessor (RT-05)."""
 
     def __init__(
-        self, stub: "rpc.TaskServiceAsyncStub", metadata: Metadata, actions: Actions, options: Options, metrics: Metrics
+        self, stub: "rpc.TaskServiceAsyncStub", metadata: Sign, actions: Actions, options: Options, metrics: Metrics
     ) -> None:
         self.worker_id = f"{socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(4)}"
         self._stub = stub
@@ -100,7 +101,7 @@ class Worker:
         )
         asked = self._clock()
         timeout = self._options.wait_ms / 1000 + CALL_MARGIN_S
-        self._call = call = self._stub.PollTasks(request, metadata=self._metadata, timeout=timeout)
+        self._call = call = self._stub.PollTasks(request, metadata=self._metadata(), timeout=timeout)
         try:
             reply = await call
         except asyncio.CancelledError:
@@ -153,7 +154,7 @@ class Worker:
         )
         asked = self._clock()
         try:
-            reply = await self._stub.PollTasks(request, metadata=self._metadata, timeout=RECLAIM_S)
+            reply = await self._stub.PollTasks(request, metadata=self._metadata(), timeout=RECLAIM_S)
         except grpc.aio.AioRpcError:  # then the lease ends by itself
             return
         for task in reply.tasks:

@@ -13,6 +13,7 @@ import grpc
 
 from ductor.workflow.v1 import task_service_pb2 as api
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
+from ductord.rpc.credentials import Sign
 from ductord.rpc.errors import refusal_from
 from ductord.worker.running import Running, failed, ids_of
 
@@ -29,14 +30,12 @@ _REFUSED: Final = (grpc.StatusCode.INVALID_ARGUMENT, *_TOO_LARGE)
 
 _log = logging.getLogger("ductor.worker")
 
-Metadata = tuple[tuple[str, str], ...]
-
 
 class Reports:
     """The queue of reports and the loop's turn that sends them. `on_answer(running, status)` hears the end of each; `wake` ends the loop's rest."""
 
     def __init__(
-        self, stub: "rpc.TaskServiceAsyncStub", metadata: Metadata, on_answer: Callable[[Running, int], None]
+        self, stub: "rpc.TaskServiceAsyncStub", metadata: Sign, on_answer: Callable[[Running, int], None]
     ) -> None:
         self._stub = stub
         self._metadata = metadata
@@ -69,7 +68,7 @@ class Reports:
         self._in_flight = len(batch)
         try:
             request = api.CompleteTasksRequest(completions=[completion for _, completion in batch])
-            answer = await self._stub.CompleteTasks(request, metadata=self._metadata, timeout=CALL_S)
+            answer = await self._stub.CompleteTasks(request, metadata=self._metadata(), timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
             if error.code() not in _REFUSED or refusal_from(error).retry_after_ms is not None:  # OVERLOADED passes
                 self._keep(batch)

@@ -1,9 +1,11 @@
-"""Our worker as a deployable: the built-in actions behind `TaskService`, with the platform scope (N2)."""
+"""Our worker as a deployable: the built-in actions behind `TaskService`, in the name of all tenants with the platform scope or of one with its key (N2)."""
 
 from collections.abc import Mapping
 
 from ductor.workflow.v1 import task_service_pb2_grpc as rpc
 from ductord.rpc.channels import outage_of, outgoing
+from ductord.rpc.config import ConfigurationRefused
+from ductord.rpc.credentials import Credential, Metadata
 from ductord.rpc.host import Scope, Service
 from ductord.worker.actions import built_in
 from ductord.worker.actions.guard import GuardedNetwork
@@ -19,6 +21,16 @@ def service(extra: Mapping[str, Action] | None = None) -> Service:
     async def start(scope: Scope) -> None:
         settings = scope.settings
         scope.translate(outage_of)
+        key = Credential(settings)
+        if settings.auth == "keys" and key.token is None:
+            raise ConfigurationRefused(
+                "worker calls dispatch, which asks for a key: set DUCTOR_API_KEY_FILE or DUCTOR_API_KEY (`ductor key bootstrap --platform` makes one)"
+            )
+        platform = outgoing(platform=True)  # says nothing beside a key, whose own scopes count
+
+        def signed() -> Metadata:
+            return *platform, *key.metadata()
+
         http = HttpRequest(
             GuardedNetwork(allow_private=settings.http_allow_private), max_bytes=settings.payload_max_bytes
         )
@@ -31,7 +43,7 @@ def service(extra: Mapping[str, Action] | None = None) -> Service:
             drain_ms=settings.drain_ms,
         )
         stub = rpc.TaskServiceStub(scope.channel("dispatch"))
-        worker = Worker(stub, outgoing(platform=True), actions, options, scope.metrics)
+        worker = Worker(stub, signed, actions, options, scope.metrics)
         worker.wake = scope.loop("poll", worker.poll, interval_ms=settings.poll_ms).wake
         worker.reports.wake = scope.loop("report", worker.reports.turn, interval_ms=settings.poll_ms).wake
         worker.beats.wake = scope.loop("heartbeat", worker.beats.turn, interval_ms=settings.poll_ms).wake

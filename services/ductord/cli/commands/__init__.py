@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ductord.cli.commands import audit, compensation, env, event, release, run, schedule, step, worker, workflow
-from ductord.cli.commands.options import Json, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -144,6 +144,7 @@ def trigger(
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")] = 300,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Start a run of a published definition and print its id."""
@@ -158,7 +159,7 @@ def trigger(
         tier=tier,
         release=release,
     )
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         triggering.trigger(connection, order, wait=wait, checkpoint=checkpoint, timeout_s=timeout, as_json=as_json),
         as_json=as_json,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, Target, Tenant
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The audit trail: who did what, and why.")
 
@@ -30,6 +30,7 @@ def list_(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List what was done, newest first."""
@@ -37,7 +38,7 @@ def list_(
 
     ending.finish(
         trail.listing(
-            client.Connection(target=target, tenant=tenant),
+            client.Connection(target=target, tenant=tenant, key_file=key_file),
             about=about,
             action=action,
             actor=actor,

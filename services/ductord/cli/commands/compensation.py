@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The compensation ledger: inverse and final actions over runs."
@@ -29,12 +29,13 @@ def list_(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List entries of the ledger, the one that changed last first."""
     from ductord.cli import client, ending, ledger
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         ledger.listing(connection, status=status, workflow=workflow, run_id=run, limit=limit, as_json=as_json),
         as_json=as_json,

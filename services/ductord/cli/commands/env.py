@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Reason, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, Reason, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,12 +30,13 @@ def set_(
     reason: Reason = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Set the values of an environment, all of them: what was set before and is not given has its default again. Runs that have started keep theirs."""
     from ductord.cli import client, ending, overriding
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         overriding.set_(
             connection,
@@ -51,11 +52,18 @@ def set_(
 
 
 @app.command("list")
-def list_(name: Name, limit: Limit = 50, tenant: Tenant = "", target: Target = "", as_json: Json = False) -> None:
+def list_(
+    name: Name,
+    limit: Limit = 50,
+    tenant: Tenant = "",
+    target: Target = "",
+    key_file: KeyFile = "",
+    as_json: Json = False,
+) -> None:
     """List the overrides of a workflow by environment."""
     from ductord.cli import client, ending, overriding
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(overriding.listing(connection, name, limit=limit, as_json=as_json), as_json=as_json)
 
 
@@ -66,10 +74,11 @@ def delete(
     reason: Reason = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Remove the override of an environment: runs that start there have the defaults again."""
     from ductord.cli import client, ending, overriding
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(overriding.delete(connection, name, environment, reason=reason, as_json=as_json), as_json=as_json)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="External events: publish one, or see what one would do or start."
@@ -32,13 +32,14 @@ def publish(
     ] = 0,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Publish an event to every wait that it matches by name and key; prints how many."""
     from ductord.cli import client, ending, signalling
 
     event = signalling.Event(name=name, key=key, event_id=id_, payload=payload)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(signalling.publish(connection, event, ttl_seconds=ttl, as_json=as_json), as_json=as_json)
 
 
@@ -51,13 +52,14 @@ def explain(
     run: Annotated[str, typer.Option("--run", metavar="RUN", help="Look at this run's sets alone.")] = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Say how many open event sets an event would match, and why not the others. Changes nothing."""
     from ductord.cli import client, ending, signalling
 
     event = signalling.Event(name=name, key=key, event_id=id_, payload=payload)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(signalling.explain(connection, event, run_id=run, as_json=as_json), as_json=as_json)
 
 
@@ -72,11 +74,12 @@ def triggers(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List the patterns of events that start runs."""
     from ductord.cli import client, ending, signalling
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     work = signalling.event_triggers(connection, workflow=workflow, event=event, limit=limit, as_json=as_json)
     ending.finish(work, as_json=as_json)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import DryRun, Json, Reason, RequestId, RunId, Target, Tenant, Timeout, Wait
+from ductord.cli.commands.options import DryRun, Json, KeyFile, Reason, RequestId, RunId, Target, Tenant, Timeout, Wait
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -23,12 +23,13 @@ def _simple(name: str, rpc: str, help_: str) -> None:
         timeout: Timeout = 30,
         tenant: Tenant = "",
         target: Target = "",
+        key_file: KeyFile = "",
         as_json: Json = False,
     ) -> None:
         from ductord.cli import client, ending, operating
 
         manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-        connection = client.Connection(target=target, tenant=tenant)
+        connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
         ending.finish(operating.simple(connection, rpc, manner, name=name, run_id=run), as_json=as_json)
 
 
@@ -49,13 +50,14 @@ def terminate(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """End a run at once, without inverses; its final actions still run."""
     from ductord.cli import client, ending, operating
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         operating.simple(connection, "TerminateRun", manner, name="terminate", run_id=run, skip_finally=skip_finally),
         as_json=as_json,
@@ -73,13 +75,14 @@ def redrive(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Open a failed, timed-out or cancelled run again: what failed or was cut off starts anew, and all that follows it."""
     from ductord.cli import client, ending, operating
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(operating.redrive(connection, run, manner, dry_run=dry_run, force=force), as_json=as_json)
 
 
@@ -100,13 +103,14 @@ def continue_as_new(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """End a run and start a successor of the same version; prints the successor's id. Also `can`."""
     from ductord.cli import client, ending, operating
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         operating.continue_as_new(connection, run, manner, seed=seed, discard_pending=discard_pending),
         as_json=as_json,
@@ -137,13 +141,14 @@ def reset(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Start a new run from the state that a run had after one of its transitions; prints the new run's id. The source stays as it is."""
     from ductord.cli import client, ending, operating, resetting
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     fork = resetting.Fork(seq=at, overrides=tuple(override or ()), preserve=tuple(preserve or ()), force=force)
     ending.finish(
         resetting.targets(connection, run, as_json=as_json)

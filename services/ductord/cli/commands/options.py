@@ -10,7 +10,7 @@ Tenant = Annotated[
         "--tenant",
         envvar="DUCTOR_TENANT_ID",
         metavar="ID",
-        help="In whose name. There is no default.",
+        help="In whose name. There is no default; a key names it.",
         show_default=False,
     ),
 ]
@@ -21,6 +21,15 @@ Target = Annotated[
         envvar="DUCTOR_TARGET",
         metavar="HOST:PORT",
         help="Where the services listen for gRPC [default: 127.0.0.1:9090].",
+        show_default=False,
+    ),
+]
+KeyFile = Annotated[
+    str,
+    typer.Option(
+        "--api-key-file",
+        metavar="FILE",
+        help="The key to call with, in a file (DUCTOR_API_KEY_FILE; DUCTOR_API_KEY is the key itself). It names its tenant.",
         show_default=False,
     ),
 ]

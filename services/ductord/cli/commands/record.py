@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, RunId, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, RunId, Target, Tenant
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -17,12 +17,13 @@ def export(
     ] = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Write everything that the decisions about a run were taken from, as JSON Lines: what `run replay` reads."""
     from ductord.cli import client, ending, replaying
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(replaying.export(connection, run, file=file, as_json=as_json), as_json=as_json)
 
 
@@ -35,10 +36,11 @@ def replay(
     ] = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Decide a recorded run again with this release's engine, here. Exit code 1 if anything would come out differently, and then the first difference."""
     from ductord.cli import client, ending, replaying
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(replaying.replay(connection, run, file=file, as_json=as_json), as_json=as_json)

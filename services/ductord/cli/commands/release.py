@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Reason, RequestId, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Reason, RequestId, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -14,11 +14,11 @@ app = typer.Typer(
 
 
 @app.command()
-def show(tenant: Tenant = "", target: Target = "", as_json: Json = False) -> None:
+def show(tenant: Tenant = "", target: Target = "", key_file: KeyFile = "", as_json: Json = False) -> None:
     """Show the tenant's release policy."""
     from ductord.cli import client, ending, releases
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(releases.show_policy(connection, as_json=as_json), as_json=as_json)
 
 
@@ -35,12 +35,13 @@ def set_(
     request_id: RequestId = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Replace the tenant's release policy. It counts for every start that is asked for after it."""
     from ductord.cli import client, ending, releases
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     work = releases.set_policy(
         connection, mode=mode, live=live or [], reason=reason, request_id=request_id, as_json=as_json
     )

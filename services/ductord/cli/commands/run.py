@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ductord.cli.commands import operate, record, settle
-from ductord.cli.commands.options import Json, Limit, RunId, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, RunId, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Runs: list them, look into one, watch it live, operate it."
@@ -42,6 +42,7 @@ def list_(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
@@ -62,7 +63,9 @@ def list_(
         until=until,
     )
     ending.finish(
-        runs.listing(client.Connection(target=target, tenant=tenant), chosen, limit=limit, as_json=as_json),
+        runs.listing(
+            client.Connection(target=target, tenant=tenant, key_file=key_file), chosen, limit=limit, as_json=as_json
+        ),
         as_json=as_json,
     )
 
@@ -83,12 +86,13 @@ def show(
     ] = None,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Show a run with its steps, children, input and result, what it owes and what is asked of it."""
     from ductord.cli import client, ending, showing
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         showing.run(
             connection, run, timeline=timeline, attempts=attempts, audit=audit, step=step, index=index, as_json=as_json
@@ -108,12 +112,13 @@ def steps(
     limit: Limit = 1_000,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List the steps of a run, or the children of one that fans out, by index."""
     from ductord.cli import client, ending, fans
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         fans.children(connection, run, step=step, status=status, index=index, limit=limit, as_json=as_json),
         as_json=as_json,
@@ -128,6 +133,7 @@ def watch(
     ] = 86_400,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Follow a run to its end, over its successors and until nothing is owed. Exit code 1 unless it completes.
@@ -136,7 +142,7 @@ def watch(
     """
     from ductord.cli import client, ending, watching
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(watching.watch(connection, run, timeout_s=timeout, as_json=as_json), as_json=as_json)
 
 

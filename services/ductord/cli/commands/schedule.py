@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Reason, RequestId, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, Reason, RequestId, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Timetables: see them, preview them, pause them, fire them."
@@ -37,22 +37,25 @@ def list_(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List schedules, by workflow and trigger."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     work = schedules.listing(connection, workflow=workflow, status=status, limit=limit, as_json=as_json)
     ending.finish(work, as_json=as_json)
 
 
 @app.command()
-def show(schedule: Schedule, tenant: Tenant = "", target: Target = "", as_json: Json = False) -> None:
+def show(
+    schedule: Schedule, tenant: Tenant = "", target: Target = "", key_file: KeyFile = "", as_json: Json = False
+) -> None:
     """Show a schedule and what its times have come to."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(schedules.show_one(connection, schedule, as_json=as_json), as_json=as_json)
 
 
@@ -66,12 +69,13 @@ def fires(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List what became of the times of a schedule, newest first."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     work = schedules.list_fires(connection, schedule, outcome=outcome, limit=limit, as_json=as_json)
     ending.finish(work, as_json=as_json)
 
@@ -93,12 +97,13 @@ def preview(
     count: Annotated[int, typer.Option("--count", min=1, max=100, help="How many.")] = 10,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Compute the next times of a schedule, or of a cron expression; says which of them a clock change moves or repeats."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     work = schedules.preview(
         connection, schedule, cron=cron, timezone=timezone, after=after, count=count, as_json=as_json
     )
@@ -112,12 +117,13 @@ def pause(
     request_id: RequestId = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Keep a schedule from firing. What falls due meanwhile is dropped. A publish does not end a pause."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     act = schedules.Act(schedule=schedule, reason=reason, request_id=request_id)
     ending.finish(schedules.turn(connection, "PauseSchedule", act, as_json=as_json), as_json=as_json)
 
@@ -129,12 +135,13 @@ def resume(
     request_id: RequestId = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Let a paused schedule fire again, from its next time on."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     act = schedules.Act(schedule=schedule, reason=reason, request_id=request_id)
     ending.finish(schedules.turn(connection, "ResumeSchedule", act, as_json=as_json), as_json=as_json)
 
@@ -147,12 +154,13 @@ def trigger(
     request_id: RequestId = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Fire a schedule once, now, paused or not. Prints the run's id; exit code 1 if no run was started."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     act = schedules.Act(schedule=schedule, reason=reason, request_id=request_id)
     ending.finish(schedules.trigger(connection, act, overlap=overlap, as_json=as_json), as_json=as_json)
 
@@ -169,12 +177,13 @@ def backfill(
     request_id: RequestId = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Fire the times of a past span that have started no run, oldest first. Prints the runs' ids; exit code 1 if a time could not start one."""
     from ductord.cli import client, ending, schedules
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     act = schedules.Act(schedule=schedule, reason=reason, request_id=request_id)
     work = schedules.backfill(connection, act, begin=from_, end=to, overlap=overlap, as_json=as_json)
     ending.finish(work, as_json=as_json)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Reason, RequestId, RunId, StepRef, Target, Tenant, Timeout, Wait
+from ductord.cli.commands.options import Json, KeyFile, Reason, RequestId, RunId, StepRef, Target, Tenant, Timeout, Wait
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -17,13 +17,14 @@ def operation(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Show what became of a control; exit code 1 if it was rejected."""
     from ductord.cli import client, ending, operating
 
     manner = operating.Manner(request_id=request_id, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(operating.operation(connection, run, manner), as_json=as_json)
 
 
@@ -44,23 +45,27 @@ def repair(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Say what became of inverses that need a person, or have them tried again."""
     from ductord.cli import client, ending, operating
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     chosen = [word for word, given in (("done", done), ("retry", retry), ("not_needed", not_needed)) if given]
     ending.finish(operating.repair(connection, run, step, manner, chosen=chosen, position=position), as_json=as_json)
 
 
 @app.command()
-def snapshot(run: RunId, tenant: Tenant = "", target: Target = "", as_json: Json = False) -> None:
+def snapshot(
+    run: RunId, tenant: Tenant = "", target: Target = "", key_file: KeyFile = "", as_json: Json = False
+) -> None:
     """Show a run as the engine sees it: nodes, timers, open attempts, controls and compensation."""
     from ductord.cli import client, ending
     from ductord.cli import snapshot as views
 
     ending.finish(
-        views.snapshot(client.Connection(target=target, tenant=tenant), run, as_json=as_json), as_json=as_json
+        views.snapshot(client.Connection(target=target, tenant=tenant, key_file=key_file), run, as_json=as_json),
+        as_json=as_json,
     )

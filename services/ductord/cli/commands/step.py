@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Reason, RequestId, RunId, StepRef, Target, Tenant, Timeout, Wait
+from ductord.cli.commands.options import (
+    Json,
+    KeyFile,
+    Limit,
+    Reason,
+    RequestId,
+    RunId,
+    StepRef,
+    Target,
+    Tenant,
+    Timeout,
+    Wait,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,12 +52,13 @@ def _simple(name: str, rpc: str, help_: str) -> None:
         timeout: Timeout = 30,
         tenant: Tenant = "",
         target: Target = "",
+        key_file: KeyFile = "",
         as_json: Json = False,
     ) -> None:
         from ductord.cli import client, ending, operating
 
         manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-        connection = client.Connection(target=target, tenant=tenant)
+        connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
         ending.finish(
             operating.simple(connection, rpc, manner, name=f"{name} of {step}", run_id=run, step_ref=step),
             as_json=as_json,
@@ -92,13 +105,14 @@ def retry_policy(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Change how a node is tried again, from its next failure on."""
     from ductord.cli import client, ending, levers, operating
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     values = {
         "retry_max_attempts": max_attempts,
         "retry_backoff_ms": backoff_ms,
@@ -135,13 +149,14 @@ def timeouts(
     timeout: Timeout = 30,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Change how long a node may take, from its next attempt on."""
     from ductord.cli import client, ending, levers, operating
 
     manner = operating.Manner(request_id=request_id, reason=reason, wait=wait, timeout_s=timeout, as_json=as_json)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     values = {
         "timeout_ms": attempt_ms,
         "total_timeout_ms": total_ms,
@@ -162,12 +177,13 @@ def _decision(name: str, rpc: str, help_: str) -> None:
         request_id: RequestId = "",
         tenant: Tenant = "",
         target: Target = "",
+        key_file: KeyFile = "",
         as_json: Json = False,
     ) -> None:
         from ductord.cli import client, ending, signalling
 
         word = signalling.Word(run_id=run, step=step, by=by, comment=comment, payload=payload, request_id=request_id)
-        connection = client.Connection(target=target, tenant=tenant)
+        connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
         ending.finish(signalling.decide(connection, rpc, word, as_json=as_json), as_json=as_json)
 
 
@@ -188,13 +204,14 @@ def resolve(
     request_id: RequestId = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Resolve the interaction that a step waits for, or move its case on."""
     from ductord.cli import client, ending, signalling
 
     word = signalling.Word(run_id=run, step=step, by=by, comment=comment, payload=payload, request_id=request_id)
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(signalling.resolve(connection, word, status=status, as_json=as_json), as_json=as_json)
 
 
@@ -205,10 +222,11 @@ def receipts(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List the external events that a step has received, oldest first."""
     from ductord.cli import client, ending, signalling
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(signalling.receipts(connection, run, step, limit=limit, as_json=as_json), as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Limit, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Limit, Target, Tenant
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,13 +48,14 @@ def load(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR|FILE…", help="Folders of definition files, or files.")],
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Publish every definition that differs from its current version. A broken file is told and the others are loaded; exit code 1 then."""
     from ductord.cli import authoring, client, ending
 
     ending.finish(
-        authoring.load(client.Connection(target=target, tenant=tenant), paths, as_json=as_json),
+        authoring.load(client.Connection(target=target, tenant=tenant, key_file=key_file), paths, as_json=as_json),
         as_json=as_json,
     )
 
@@ -70,13 +71,16 @@ def publish(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit trail.")] = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Freeze a definition as the next version of its family. A file becomes the draft first."""
     from ductord.cli import authoring, client, ending
 
     ending.finish(
-        authoring.publish(client.Connection(target=target, tenant=tenant), what, reason=reason, as_json=as_json),
+        authoring.publish(
+            client.Connection(target=target, tenant=tenant, key_file=key_file), what, reason=reason, as_json=as_json
+        ),
         as_json=as_json,
     )
 
@@ -87,13 +91,16 @@ def export(
     draft: Annotated[bool, typer.Option("--draft", help="The draft instead of the current version.")] = False,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Write a definition to standard output as deterministic YAML."""
     from ductord.cli import browsing, client, ending
 
     ending.finish(
-        browsing.export(client.Connection(target=target, tenant=tenant), name, draft=draft, as_json=as_json),
+        browsing.export(
+            client.Connection(target=target, tenant=tenant, key_file=key_file), name, draft=draft, as_json=as_json
+        ),
         as_json=as_json,
     )
 
@@ -106,13 +113,16 @@ def diff(
     ] = False,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Show what publishing a file would change. Exit code 1 if anything."""
     from ductord.cli import browsing, client, ending
 
     ending.finish(
-        browsing.diff(client.Connection(target=target, tenant=tenant), file, draft=draft, as_json=as_json),
+        browsing.diff(
+            client.Connection(target=target, tenant=tenant, key_file=key_file), file, draft=draft, as_json=as_json
+        ),
         as_json=as_json,
     )
 
@@ -130,12 +140,13 @@ def list_(
     limit: Limit = 50,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """List drafts and versions, newest first."""
     from ductord.cli import browsing, client, ending
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     ending.finish(
         browsing.listing(
             connection, status=status, query=query, tags=tag or [], slug=slug, limit=limit, as_json=as_json
@@ -150,13 +161,16 @@ def show(
     draft: Annotated[bool, typer.Option("--draft", help="The draft instead of the current version.")] = False,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Show a definition: its state, steps and edges."""
     from ductord.cli import browsing, client, ending
 
     ending.finish(
-        browsing.show(client.Connection(target=target, tenant=tenant), name, draft=draft, as_json=as_json),
+        browsing.show(
+            client.Connection(target=target, tenant=tenant, key_file=key_file), name, draft=draft, as_json=as_json
+        ),
         as_json=as_json,
     )
 
@@ -167,12 +181,15 @@ def archive(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit trail.")] = "",
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """Retire a version (of a family: the current one). Its open runs go on, new ones are refused."""
     from ductord.cli import authoring, client, ending
 
     ending.finish(
-        authoring.archive(client.Connection(target=target, tenant=tenant), name, reason=reason, as_json=as_json),
+        authoring.archive(
+            client.Connection(target=target, tenant=tenant, key_file=key_file), name, reason=reason, as_json=as_json
+        ),
         as_json=as_json,
     )
