@@ -38,7 +38,9 @@ def _until(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 
 def _json(engine: Engine, *arguments: str) -> Any:
-    code, output, errors = invoke(*arguments, "--json", DUCTOR_TARGET=engine.grpc, DUCTOR_TENANT_ID=TENANT)
+    key = engine.folder / "keys" / f"tenant-{TENANT}"
+    caller = {"DUCTOR_API_KEY_FILE": str(key)} if key.exists() else {"DUCTOR_TENANT_ID": TENANT}
+    code, output, errors = invoke(*arguments, "--json", DUCTOR_TARGET=engine.grpc, **caller)
     assert code == 0, errors
     return json.loads(output)
 
@@ -117,7 +119,7 @@ def test_a_taken_port_is_told_and_nothing_is_left(folder: Path) -> None:
         (["--logs", "syslog"], {}, "--logs"),
         ([], {"DUCTOR_GRPC_ADDRESS": "0.0.0.0:0"}, "DUCTOR_GRPC_ADDRESS"),
         ([], {"DUCTOR_LEASE_MS": "soon"}, "DUCTOR_LEASE_MS"),
-        ([], {"DUCTOR_AUTH": "keys"}, "DUCTOR_AUTH"),
+        ([], {"DUCTOR_TLS_CERT_FILE": "dev.pem"}, "DUCTOR_TLS_KEY_FILE"),
     ],
 )
 def test_what_cannot_be_is_refused_with_2(
@@ -130,15 +132,26 @@ def test_what_cannot_be_is_refused_with_2(
     assert processes_in(folder) == []
 
 
-def test_definitions_of_a_folder_are_published_at_start(folder: Path) -> None:
-    """D5: into the tenant that `dev` uses, each once; a second start publishes nothing again."""
+def test_definitions_of_a_folder_are_published_at_start_with_keys_as_well(folder: Path) -> None:
+    """D5: into the tenant that `dev` uses, each once; a second start, with keys asked for (N1), publishes nothing again and makes two keys."""
     engine = Engine(folder)
     engine.environment |= {"DUCTOR_WORKFLOWS_DIR": str(EXAMPLES)}
     try:
-        for _ in range(2):
+        for auth in ("off", "keys"):
+            engine.environment["DUCTOR_AUTH"] = auth
             engine.start()
             _until(lambda: _published(engine) == [f"{name} v1" for name in EXAMPLE_NAMES])
-            assert engine.stop() == 0
+            if auth == "off":
+                assert engine.stop() == 0
+        code, _, errors = invoke("workflow", "list", DUCTOR_TARGET=engine.grpc, DUCTOR_TENANT_ID=TENANT)
+        assert (code, "CREDENTIAL_REQUIRED" in errors) == (1, True)
+        assert {f.name: f.stat().st_mode & 0o777 for f in (folder / "keys").iterdir()} == {
+            "platform": 0o600,
+            f"tenant-{TENANT}": 0o600,
+        }
+        run = _json(engine, "trigger", "hello_world", "--wait")["data"]
+        assert run["summary"]["status"] == "completed", "our worker has its key"
+        assert engine.stop() == 0
     finally:
         engine.stop()
 

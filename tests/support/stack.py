@@ -65,6 +65,9 @@ class Member:
             "DUCTOR_GRPC_ADDRESS": f"127.0.0.1:{self.grpc_port}",
             "DUCTOR_HTTP_ADDRESS": f"127.0.0.1:{self.http_port}" if self.http_port else "off",
         }
+        self._probed = self.target
+        if "DUCTOR_TLS_CERT_FILE" in environment:  # probes speak no TLS
+            self._probed = self._environment["DUCTOR_HEALTH_ADDRESS"] = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -94,7 +97,7 @@ class Member:
     def wait_ready(self, seconds: float = 120) -> None:
         """Wait until its health is SERVING. Raises RuntimeError with the end of its log when it ends or stays silent."""
         deadline = time.monotonic() + seconds
-        with grpc.insecure_channel(self.target, options=_EAGER) as channel:
+        with grpc.insecure_channel(self._probed, options=_EAGER) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             while True:
                 if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:

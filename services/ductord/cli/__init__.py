@@ -26,9 +26,12 @@
 | `snapshot`    | `run snapshot`                                                                                         |
 | `watching`    | `run watch`: polling a run and telling what is new                                                     |
 | `drawing`     | a run's graph as a live table                                                                          |
+| `keys`        | `key create`, `list`, `show`, `rotate`, `revoke`, `bootstrap`                                         |
+| `keepers`     | AdminService, or the code behind it over a database login, as what keeps keys                          |
 | `roster`      | the services by name                                                                                   |
 | `serving`     | `serve`, `worker`, `migrate`, `config`                                                                 |
 | `claim`       | a data directory as one process's own                                                                  |
+| `firsts`      | the keys that `dev` makes at its first start                                                           |
 | `dev`         | `dev`: embedded Postgres and everything else in one process                                            |
 
 Nothing imports `cli`. Commands that talk to a server use the generated stubs and nothing else.

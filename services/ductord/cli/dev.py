@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from ductord.cli import roster
+from ductord.cli import firsts, roster
 from ductord.cli.claim import Claim, claimed
 from ductord.cli.client import DEFAULT_TARGET
 from ductord.cli.configured import misconfigured
@@ -56,6 +56,7 @@ async def dev(data_dir: Path, workflows_dir: str, logs: str) -> int:
             if not stop.asked.is_set():
                 _tell("schema", _applied(await migrate(postgres.dsn())))
             if not stop.asked.is_set():
+                settings = await firsts.keyed(claim.folder, settings)
                 await _serve(services, Life(settings=settings, claim=claim, stop=stop, log=log, begin=begin))
     _say("Stopped.", "dim")
     return DONE
@@ -71,6 +72,7 @@ def settings_of(postgres: EmbeddedPostgres, workflows_dir: str = "") -> Settings
     own: dict[str, Any] = {f"{name}_database_url": "" for name in DATABASE_SERVICES}
     own |= {name: "" for name in Settings.model_fields if name.endswith("_target")}
     own |= {"database_url": postgres.dsn(), "database_set_role": False}
+    own |= {"api_key": "", "api_key_file": ""}  # those of this terminal are for its commands; the worker gets its own
     if workflows_dir:
         own["workflows_dir"] = workflows_dir
     own["environment"] = os.environ.get("DUCTOR_ENVIRONMENT") or ENVIRONMENT
@@ -171,7 +173,10 @@ async def _hosted(services: Sequence[Service], life: Life) -> AsyncIterator[Host
         life.claim.tell(grpc=grpc, http=http, tenant=life.settings.workflows_tenant)
         _tell("services", ", ".join(service.name for service in services))
         _tell("gRPC", grpc)
-        _tell("HTTP", f"http://{http}" if http else "off")
+        scheme = "https" if life.settings.http_tls_cert_file else "http"
+        _tell("HTTP", f"{scheme}://{http}" if http else "off")
+        if life.settings.auth == "keys":
+            _tell("keys", str(life.claim.folder / firsts.FOLDER))
         _tell("logs", str(life.log or "standard error"))
         yield host
 
@@ -206,7 +211,13 @@ def _invite(life: Life, grpc: str) -> None:
     _say(Text.assemble((ready, "bold green"), " Ctrl-C stops everything; runs go on at the next start."))
     _say("")
     _say("In another terminal:", "dim")
-    _say(f"  export DUCTOR_TENANT_ID={life.settings.workflows_tenant}")
+    tenant = life.settings.workflows_tenant
+    if life.settings.auth == "keys":
+        _say(f"  export DUCTOR_API_KEY_FILE={firsts.file_of(life.claim.folder, tenant)}")
+    else:
+        _say(f"  export DUCTOR_TENANT_ID={tenant}")
+    if life.settings.tls_cert_file:
+        _say("  export DUCTOR_TARGET_TLS=true  # and DUCTOR_TARGET_CA_FILE, if the authority is one of your own")
     if grpc != DEFAULT_TARGET:
         _say(f"  export DUCTOR_TARGET={grpc}")
     _say("  ductor workflow publish examples/hello_world.yaml")

@@ -31,7 +31,7 @@ async def serve(names: Sequence[str], *, workflows_dir: str = "", **given: Any) 
     try:
         services = roster.services(names)
         for service in roster.with_database(names)[:1]:
-            await _refuse_pending(service, chosen)
+            await refuse_pending(service, chosen)
         await serve_services(services, chosen)
     except ConfigurationRefused as refused:
         raise misconfigured(refused) from None
@@ -95,7 +95,8 @@ async def config(*, as_json: bool) -> int:
     return DONE
 
 
-async def _refuse_pending(service: DatabaseService, chosen: Settings) -> None:
+async def refuse_pending(service: DatabaseService, chosen: Settings) -> None:
+    """Raise `CommandFailed` unless the service can log in, with the login that it should have, to a database that lacks no migration."""
     options = chosen.pool(service)
     try:
         connection = await patient(

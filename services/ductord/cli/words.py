@@ -13,7 +13,7 @@ from ductord.rpc.vocabulary import Dialect
 from ductord.rpc.writing import Writer
 
 _rest: Final = Writer(Dialect.REST)
-_AGO: Final = re.compile(r"([1-9]\d{0,8})([smhd])")
+_LENGTH: Final = re.compile(r"([1-9]\d{0,8})([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -85,17 +85,26 @@ def moment(timestamp: Any) -> str:
 
 def time_of(text: str, option: str) -> Timestamp:
     """`90s`, `15m`, `2h`, `7d` before now, or an RFC 3339 time. Raises `CommandFailed`."""
+    return _stamp(text, option, -1)
+
+
+def time_after(text: str, option: str) -> Timestamp:
+    """`90s`, `15m`, `2h`, `7d` from now, or an RFC 3339 time. Raises `CommandFailed`."""
+    return _stamp(text, option, 1)
+
+
+def _stamp(text: str, option: str, direction: int) -> Timestamp:
     stamp = Timestamp()
     try:
-        stamp.FromDatetime(_when(text))
+        stamp.FromDatetime(_when(text, direction))
     except (ValueError, OverflowError):
         message = f"{option} {text!r} is neither a length such as 15m, 2h or 7d nor a time such as 2026-01-31T12:00:00Z"
         raise CommandFailed(message, code=MISUSED) from None
     return stamp
 
 
-def _when(text: str) -> datetime:
-    ago = _AGO.fullmatch(text)
-    if ago is None:
+def _when(text: str, direction: int) -> datetime:
+    length = _LENGTH.fullmatch(text)
+    if length is None:
         return datetime.fromisoformat(text).astimezone(UTC)
-    return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    return datetime.now(UTC) + direction * timedelta(**{_UNITS[length[2]]: int(length[1])})

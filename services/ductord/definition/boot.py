@@ -14,6 +14,7 @@ from ductord.definition import loading
 from ductord.model.errors import Refusal
 from ductord.rpc.caller import checked_tenant
 from ductord.rpc.config import ConfigurationRefused
+from ductord.rpc.credentials import Sign
 from ductord.rpc.host import Scope
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ log = logging.getLogger("ductor.workflows")
 class Boot:
     """The loading of one directory. `turn` is the loop's, `finished` the readiness check."""
 
-    def __init__(self, folder: Path, tenant_id: str, stub: "Stub") -> None:
+    def __init__(self, folder: Path, tenant_id: str, stub: "Stub", sign: Sign) -> None:
         self._folder = folder
         self._tenant_id = tenant_id
         self._stub = stub
+        self._sign = sign
         self._turns: deque[loading.Turn] | None = None
         self._done = False
 
@@ -39,7 +41,8 @@ class Boot:
         if self._done:
             return None
         if self._turns is None:
-            self._turns = deque(await loading.turns(self._folder, self._tenant_id, self._stub, reason=REASON))
+            found = await loading.turns(self._folder, self._tenant_id, self._stub, reason=REASON, sign=self._sign)
+            self._turns = deque(found)
         if not self._turns:
             self._done = True
             return None
@@ -68,7 +71,8 @@ def register(scope: Scope) -> None:
         tenant_id = checked_tenant(settings.workflows_tenant)
     except Refusal:
         raise ConfigurationRefused("DUCTOR_WORKFLOWS_TENANT is 1 to 64 letters, digits, _ and -") from None
-    boot = Boot(folder, tenant_id, WorkflowDefinitionServiceStub(scope.channel("definition")))
+    channel, sign = scope.inside()
+    boot = Boot(folder, tenant_id, WorkflowDefinitionServiceStub(channel), sign)
     scope.ready_when("workflows", boot.finished)
     scope.loop("workflows", boot.turn, interval_ms=settings.liveness_ms)
 

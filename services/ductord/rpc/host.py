@@ -22,8 +22,9 @@ import msgspec
 from ductord.model.errors import Refusal
 from ductord.rpc import channels, logs, payloads, tls, tracing
 from ductord.rpc.addresses import Address
-from ductord.rpc.caller import Authenticator
+from ductord.rpc.caller import INSIDE_KEY, Authenticator
 from ductord.rpc.config import ConfigurationRefused, Settings, TargetService
+from ductord.rpc.credentials import Sign
 from ductord.rpc.health import Check, Health, Pulse, ServiceHealth
 from ductord.rpc.loops import Loop, Translate, Turn
 from ductord.rpc.metrics import Metrics
@@ -171,6 +172,17 @@ class Scope:
         channel = channels.open_channel(target, self.settings, inside=not apart)
         self.at_stop(functools.partial(channel.close, None))
         return channel
+
+    def inside(self) -> tuple[grpc.aio.Channel, Sign]:
+        """A channel to what this very process serves, wherever others find it, and what its own calls carry beside a tenant instead of a key.
+
+        Closed at stop.
+        """
+        server = self._host.server
+        channel = channels.open_channel(server.inside(), self.settings, inside=True)
+        self.at_stop(functools.partial(channel.close, None))
+        known = ((INSIDE_KEY, server.inside_key()),)
+        return channel, lambda: known
 
     def target(self, service: TargetService) -> str:
         """The address behind `channel`."""

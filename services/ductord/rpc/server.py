@@ -4,6 +4,7 @@ It knows no service by name. A port is bound exclusively: two processes on one p
 process go over a Unix socket that only its own user can enter, never over a second port.
 """
 
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -106,6 +107,12 @@ class RpcServer:
             address = Address(path=f"{self._folder}/rpc")
             self._inside = _bound(self._server, address, None).reachable
         return self._inside
+
+    def inside_key(self) -> str:
+        """By which the process knows the calls that it makes itself (`caller.inside_of`). It never leaves the process."""
+        if not self._pipeline.inside:
+            self._pipeline.inside = secrets.token_urlsafe(32)
+        return self._pipeline.inside
 
     async def start(self) -> None:
         """Serve. No servicer can be added any more. Raises RuntimeError where callers need a credential and nobody can look at it."""

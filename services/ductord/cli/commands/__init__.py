@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands import audit, compensation, env, event, release, run, schedule, step, worker, workflow
+from ductord.cli.commands import audit, compensation, env, event, key, release, run, schedule, step, worker, workflow
 from ductord.cli.commands.options import Json, KeyFile, Target, Tenant
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.add_typer(step.app, name="step")
 app.add_typer(event.app, name="event")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(release.app, name="release")
+app.add_typer(key.app, name="key")
 app.add_typer(audit.app, name="audit")
 app.add_typer(compensation.app, name="compensation")
 app.add_typer(worker.app, name="worker")
