@@ -55,6 +55,7 @@ class Client:
     ) -> None:
         self.tenant = connection.tenant or None
         """None: the one that the key names."""
+        self.credential = credential
         self.sign = credential.metadata
         self.definitions = WorkflowDefinitionServiceStub(channel("definition"))
         self.triggers = WorkflowTriggerServiceStub(channel("trigger"))

@@ -127,9 +127,9 @@ async def revoke(
             print_json(plain(answer))
             return DONE
         show(f"{answer.data.name} {answer.data.token_prefix}… revoked")
-        for key in await _all(keeper, ALL, api.API_KEY_STATUS_ACTIVE):
-            if key.name == answer.data.name:  # a rotation leaves two for a while
-                say(f"{key.name} {key.token_prefix}… is another key of this name, and still good", "yellow")
+        for other in await _all(keeper, ALL, api.API_KEY_STATUS_ACTIVE):
+            if other.name == answer.data.name:  # a rotation leaves two for a while
+                say(f"{other.name} {other.token_prefix}… is another key of this name, and still good", "yellow")
     return DONE
 
 

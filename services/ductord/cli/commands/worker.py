@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ductord.cli.commands.options import Json, Target, Tenant
+from ductord.cli.commands.options import Json, KeyFile, Target, Tenant
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -50,6 +50,7 @@ def conformance(
     ] = 10,
     tenant: Tenant = "",
     target: Target = "",
+    key_file: KeyFile = "",
     as_json: Json = False,
 ) -> None:
     """See whether a worker in any language does what a worker must (clients/README.md). It is started and stopped several times.
@@ -59,6 +60,6 @@ def conformance(
     from ductord.cli import client, ending
     from ductord.cli.conformance import trying
 
-    connection = client.Connection(target=target, tenant=tenant)
+    connection = client.Connection(target=target, tenant=tenant, key_file=key_file)
     work = trying.conformance(connection, command, only or [], patience_s=patience, as_json=as_json)
     ending.finish(work, as_json=as_json)

@@ -54,7 +54,9 @@ async def conformance(
         raise CommandFailed("--command is empty: how is the worker started?", code=MISUSED)
     results: list[Result] = []
     async with connected(connection) as client:
-        trial = Trial(command=words, tenant=connection.tenant, patience_s=patience_s)
+        key = client.credential.token
+        tenant = connection.tenant or (key.tenant_id if key is not None else "")
+        trial = Trial(command=words, tenant=tenant, api_key=key.text if key is not None else "", patience_s=patience_s)
         for name in CHECKS:
             if not only or name in only:
                 if not as_json:
