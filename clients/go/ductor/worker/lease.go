@@ -41,7 +41,7 @@ func (w *Worker) work(task *workflowv1.Task, asked time.Time) {
 	ended := make(chan *workflowv1.TaskCompletion, 1)
 	go func() { ended <- w.run(ctx, l.Task) }()
 	// A poll may have waited for long; the action all the same gets the time to tell how far it is.
-	beat := time.NewTimer(max(time.Until(asked.Add(l.every)), l.every/10))
+	beat := time.NewTimer(max(time.Until(asked.Add(l.every)), l.every/3))
 	defer beat.Stop()
 	var timeout, disobeyed <-chan time.Time
 	if task.RemainingMs != nil {
