@@ -211,6 +211,8 @@ class Watch:
         self._since: datetime | None = None
         self._page = _FIRST
         self._counted = metrics.counter(*FIRES)
+        for outcome in ("failed", "missed"):  # the first case is a rise too
+            self._counted.labels(outcome, "timetable")
         self._late = metrics.histogram(
             "ductor_schedule_lateness_seconds",
             "How long after its time a schedule was fired, catching up included.",

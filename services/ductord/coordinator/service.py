@@ -13,7 +13,7 @@ import asyncpg
 from ductord.coordinator.cache import Cache
 from ductord.coordinator.schedules import Watch
 from ductord.coordinator.standing import Standing
-from ductord.coordinator.sweep import Net, Swept, rest, watch
+from ductord.coordinator.sweep import PLACES, SILENCES, Net, Swept, rest, watch
 from ductord.coordinator.tick import FEW, Ticked, Way, tick, tick_alone
 from ductord.db.listen import Listener
 from ductord.db.outage import answers, patient, refusal_of
@@ -36,6 +36,7 @@ _WATCH_LEAST_S = 0.02
 """Between two looks where the next timer is due at once, or another coordinator is at it: moments that are close together fire together."""
 
 
+_RESULTS = ("transitions", "ended", "conflicts", "quarantined", "foreign")
 _MANY = 100
 """Runs of a tick beside which another one is begun: the database then works for one while the other is decided."""
 
@@ -80,6 +81,15 @@ class Coordinator:
         self._repaired = metrics.counter(
             "ductor_lost_wakeups", "Wake-ups found missing by the sweep; should stay 0.", ("place",)
         )
+        # Of what should stay 0 there is a 0 from the start: Prometheus sees no rise in a series that begins with its first case.
+        for counter, values in (
+            (self._repaired, PLACES),
+            (self._expired, SILENCES),
+            (self._runs, _RESULTS),
+            (self._inverses, ("manual_repair",)),
+        ):
+            for value in values:
+                counter.labels(value)
 
     async def tick(self) -> float | None:
         """One group tick; goes on at once while there is work, and looks again when the next is due."""
@@ -180,7 +190,7 @@ class Coordinator:
     def _count(self, ticked: Ticked) -> None:
         self._tasks.inc(ticked.tasks)
         self._children.inc(ticked.children)
-        for result in ("transitions", "ended", "conflicts", "quarantined", "foreign"):
+        for result in _RESULTS:
             count = getattr(ticked, result)
             if count:
                 self._runs.labels(result).inc(count)

@@ -19,6 +19,10 @@ _EVENT_BATCHES = 100
 _LATE_COMMIT = timedelta(seconds=10)
 """How much older than a look a start may be that the look before could not see yet. What takes longer is found by the walk over all starts."""
 _WAITING = ("reports", "timers", "controls", "lates", "signals", "receipts", "digests", "compensations", "children")
+PLACES = (*_WAITING, "starts", "stuck", "untold")
+"""Where a wake-up can be missing."""
+SILENCES = ("lost", "timed_out", "heartbeat_timed_out", "queue_timed_out")
+"""How a limit ends an attempt."""
 _FIRST = ("", "00000000-0000-0000-0000-000000000000")
 _FIRST_CHILD = (*_FIRST, "", -1, -1)
 
