@@ -35,10 +35,12 @@ _COMPONENTS = {"schemas": _closed(TREE["components"]["schemas"])}
 
 
 class Door:
-    """`answered` and `refused` say what was seen: the operations whose answers were held against their schemas."""
+    """`answered` and `refused` say what was seen: the operations whose answers were held against their schemas. `none`: the header of a key that opens none of
+    them."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, *, none: dict[str, str]) -> None:
         self._http = http
+        self.none = none
         self._judges: dict[str, jsonschema_rs.Draft202012Validator] = {}
         self.answered: set[str] = set()
         self.refused: set[tuple[str, int]] = set()

@@ -12,10 +12,12 @@ import pytest
 import pytest_asyncio
 
 from ductord.cli.roster import NAMES, services
+from ductord.model.keys import PLATFORM_TENANT, TASKS
 from ductord.rpc.config import Settings
 from ductord.rpc.host import hosting
 from tests.conftest import Cluster
 from tests.contract.door import OPERATIONS, Door
+from tests.support.keys import minted
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -83,13 +85,22 @@ async def door(postgres: Cluster) -> AsyncIterator[Door]:
             http_address="127.0.0.1:0",
             access_log="off",
             environment="test",
+            auth="keys",
+            key_attempts=1_000,
+            api_key=(await minted(database, PLATFORM_TENANT, TASKS, name="worker")).token,
             poll_ms=200,
             drain_ms=1_000,
         )
         async with hosting(services(NAMES), settings) as host:
             base = f"http://{host.http_address.reachable if host.http_address else ''}"
-            async with httpx.AsyncClient(base_url=base, headers={"x-tenant-id": "acme"}, timeout=60) as http:
-                yield Door(http)
+            key = await minted(database, "acme", name="all")
+            none = await minted(database, "acme", TASKS, name="none")
+            async with httpx.AsyncClient(base_url=base, headers=_bearer(key.token), timeout=60) as http:
+                yield Door(http, none=_bearer(none.token))
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
 
 
 async def _until(door: Door, run_id: str, holds: Callable[[Any], bool]) -> Any:
@@ -135,7 +146,7 @@ async def test_a_run_that_waits(door: Door) -> None:
     run = started["run_id"]
     batch = await door.ask("BatchTriggerWorkflow", offer, items=[{"input": {}}, {"input": 1}])
     assert [bool(result["error"]) for result in batch["results"]] == [False, True]
-    await door.ask("ApproveStep", run, "manager", payload={"ok": True}, approver_id="kim")
+    await door.ask("ApproveStep", run, "manager", payload={"ok": True})
     await door.ask("RejectStep", run, "director", comment="not now")
     await door.ask("ResolveInteraction", run, "paper", status="resolved")
     event = {"event_name": "order.paid", "correlation_key": "o-1", "payload": {"amount": 3}}
@@ -220,12 +231,14 @@ async def test_an_api_key(door: Door) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_what_is_refused(door: Door, name: str) -> None:
-    """Every operation: with a field that is none, without a tenant, about what is not there."""
+    """Every operation: with a field that is none, without a key, with one that lacks its scope, for another tenant, about what is not there."""
     _, path, operation = OPERATIONS[name]
     given = [NOBODY] * path.count("{")
     body = "requestBody" in operation
     assert await door.fail(name, *given, **({"json": {"odd": 1}} if body else {"params": {"odd": 1}})) == 400
-    assert await door.fail(name, *given, headers={"x-tenant-id": ""}) == 400
+    assert await door.fail(name, *given, headers={"authorization": ""}) == 401
+    assert await door.fail(name, *given, headers=door.none) == 403
+    assert await door.fail(name, *given, headers={"x-tenant-id": "another"}) == 403
     if given and not operation["responses"]["200"]["content"].get("text/event-stream"):
         await door.fail(name, *given, **({"json": {"reason": "x"}} if body else {}))
 
