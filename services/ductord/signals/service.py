@@ -36,7 +36,7 @@ from ductord.signals.explaining import explain
 from ductord.signals.publishing import Publication, Published
 from ductord.signals.receipts import list_receipts
 from ductord.signals.starting import Rules
-from ductord.signals.telling import Who, in_whose_name, tell
+from ductord.signals.telling import tell, told_by
 from ductord.starting.versions import Versions as Startable
 
 _SHOWN: Final = 300
@@ -143,14 +143,7 @@ class Servicer(rpc.WorkflowSignalServiceServicer):
 
     async def _tell(self, word: Word) -> dict[str, Any]:
         """Accept a signal; the fields of its answer."""
-        call = caller()
-        who = Who(
-            tenant_id=call.tenant,
-            actor=call.actor,
-            call_id=call.request_id,
-            approver_id=in_whose_name(call, word),
-            groups=call.groups,
-        )
+        who = told_by(caller(), word)
         told = await tell(self._pool, self._versions, who, word, self._on_retry)
         self._signals.labels(word.verb.value, told.result).inc()
         if told.result != "repeated":

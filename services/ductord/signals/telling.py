@@ -34,13 +34,15 @@ _q: Final = Queries("ductord.signals")
 
 
 class Who(msgspec.Struct, frozen=True, kw_only=True):
-    """Who tells, in which call (C8). `approver_id`: in whose name. `groups`: those that the caller's credential names."""
+    """Who tells, in which call (C8). `approver_id`: in whose name. `groups`: those that the caller's credential names. `objection`: why the caller may not name
+    whom the body names; empty if it may."""
 
     tenant_id: str
     actor: str
     call_id: str
     approver_id: str
-    groups: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    objection: str = ""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,22 +85,26 @@ async def tell(pool: asyncpg.Pool, versions: Versions, who: Who, word: Word, on_
     return await retrying(attempt, on_retry=on_retry)
 
 
-def in_whose_name(call: Caller, word: Word) -> str:
-    """Who decides: with authentication off whom the body names; else the caller, who may name others where its key says so, people but no keys (E2).
-
-    Raises APPROVER_NOT_ALLOWED.
-    """
-    if not call.authenticated:
-        return word.approver_id
-    if word.approver_id in ("", call.actor):
-        return call.actor
-    if not call.acts_for_others:
-        message = "the key may decide in its own name only: leave the name out, or use a key that acts for others"
-    elif word.approver_id.startswith(_OUR_NAMES):
-        message = f"a key that acts for others names people: a name does not begin with {', '.join(_OUR_NAMES)}"
-    else:
-        return word.approver_id
-    raise refused("APPROVER_NOT_ALLOWED", message, step_ref=word.step_ref)
+def told_by(call: Caller, word: Word) -> Who:
+    """Who tells. With authentication off the body says in whose name; else it is the caller, who may name others where its key says so: people, no keys (E2)."""
+    name, objection = word.approver_id, ""
+    if call.authenticated:
+        if name in ("", call.actor):
+            name = call.actor
+        elif not call.acts_for_others:
+            objection = "the key speaks in its own name only: name nobody, or use a key that acts for others"
+        elif name.startswith(_OUR_NAMES):
+            objection = (
+                f"a key that acts for others names people, whose names do not begin with {', '.join(_OUR_NAMES)}"
+            )
+    return Who(
+        tenant_id=call.tenant,
+        actor=call.actor,
+        call_id=call.request_id,
+        approver_id=call.actor if objection else name,
+        groups=call.groups,
+        objection=objection,
+    )
 
 
 def resolved(run: Run, node: Node) -> bool:
@@ -137,6 +143,8 @@ def _takes_resolutions(step: Step) -> bool:
 
 def _refuse_stranger(step: Step, who: Who, word: Word, starter: str) -> None:
     """E2: who may decide. Groups are those of a credential, so nobody is known to be in one while authentication is off."""
+    if who.objection:
+        raise refused("APPROVER_NOT_ALLOWED", who.objection, step_ref=step.ref)
     if word.verb is SignalVerb.RESOLVE_INTERACTION or step.approval is None:
         return
     groups = step.approval.groups
