@@ -84,6 +84,10 @@ class Door:
                     self.answered.add(name)
                     yield event
 
+    async def metrics(self) -> str:
+        """What Prometheus would scrape."""
+        return (await self._http.get("/metrics")).text
+
     def _request(self, name: str, path: tuple[str, ...]) -> tuple[str, str, Any]:
         method, template, operation = OPERATIONS[name]
         named = [p["name"] for p in operation["parameters"] if p.get("in") == "path"]

@@ -4,6 +4,7 @@ refused, all held against the schemas with no property allowed that they do not 
 The share of operations whose answers were seen is printed.
 """
 
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -241,6 +242,15 @@ async def test_what_is_refused(door: Door, name: str) -> None:
     assert await door.fail(name, *given, headers={"x-tenant-id": "another"}) == 403
     if given and not operation["responses"]["200"]["content"].get("text/event-stream"):
         await door.fail(name, *given, **({"json": {"reason": "x"}} if body else {}))
+
+
+async def test_ob_01_nothing_of_callers_is_a_label(door: Door) -> None:
+    """OB-01: after all this, with keys good and bad, no series of any service names a tenant, a run, a key, a workflow or a step."""
+    lines = [line for line in (await door.metrics()).splitlines() if not line.startswith("#")]
+    told = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}|acme|another|dk_|offer|payment|manager|odd")
+    assert [line for line in lines if told.search(line)] == []
+    assert any(line.startswith("ductor_auth_failures_total{") for line in lines)
+    assert len(lines) < 4_000
 
 
 async def test_the_share_of_operations_that_were_seen(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
