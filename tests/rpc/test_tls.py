@@ -1,5 +1,6 @@
 """TLS and mutual TLS of both ports and of calls to others: who gets in, what happens when files change, what never starts."""
 
+import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as trigger_pb2
 from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as trigger_grpc
+from ductord.rpc import renewal
 from ductord.rpc.channels import exposed, open_channel, outgoing
 from ductord.rpc.config import ConfigurationRefused, Settings
 from ductord.rpc.host import Host, Scope, Service, hosting
@@ -92,6 +94,46 @@ async def test_the_grpc_port_follows_its_files_without_a_restart(
         assert await refused(address, stale) == "SERVICE_UNAVAILABLE"
         Path(options["tls_cert_file"]).unlink()
         assert await trigger(address, foreign.client()) == "acme", "a file that is gone closes no port"
+
+
+async def test_a_client_follows_its_files_and_cuts_no_call_short(
+    ours: Authority, foreign: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A channel that was opened before the renewal calls with the new certificate, trusts the new authority, and ends what it had begun as it was begun."""
+    monkeypatch.setattr(renewal, "LOOK_S", 0.0)
+    options = ours.server("tls", mutual=True)
+    client = ours.client()
+    echo = Echo()
+    async with hosting([echo.service], loopback(**options)) as host:
+        async with open_channel(host.grpc_address.reachable, loopback(**client)) as channel:
+            stub = trigger_grpc.WorkflowTriggerServiceStub(channel)
+
+            def call(what: str = "") -> Any:
+                request = trigger_pb2.TriggerWorkflowRequest(definition_id=what)
+                return stub.TriggerWorkflow(request, metadata=outgoing(tenant_id="acme"), timeout=20)
+
+            assert (await call()).run_id == "acme"
+            begun = call("wait")
+            await echo.trigger.entered.wait()
+            # Everything is of the other authority from now on, at the server and at the client.
+            for owner, name in (("tls", "server"), ("target", "client")):
+                for fresh, kind in zip(foreign.issue(name), ("cert", "key"), strict=True):
+                    os.replace(fresh, {**options, **client}[f"{owner}_{kind}_file"])
+            Path(ours.file).write_bytes(Path(foreign.file).read_bytes())
+            assert (await call()).run_id == "acme"
+            assert isinstance(channel, renewal.RenewingChannel)
+            assert len(channel._replaced) == 1
+            echo.trigger.let_go.set()
+            assert (await begun).run_id == "acme"
+            async with asyncio.timeout(20):
+                await asyncio.gather(*channel._replaced)
+            assert not channel._replaced
+            echo.trigger.let_go.clear()
+            echo.trigger.entered.clear()
+            last = call("wait")
+            await echo.trigger.entered.wait()
+        with pytest.raises(asyncio.CancelledError):  # closing it is closing it
+            await last
 
 
 async def test_the_http_port_follows_its_files_without_a_restart(ours: Authority, foreign: Authority) -> None:

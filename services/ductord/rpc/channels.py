@@ -19,6 +19,7 @@ from ductord.rpc import caller as who
 from ductord.rpc import errors, tls
 from ductord.rpc.addresses import AddressInvalid, parse_address
 from ductord.rpc.config import Settings
+from ductord.rpc.renewal import RenewingChannel
 from ductord.rpc.tracing import current_traceparent
 
 METADATA_MAX_BYTES: Final = 1 << 20
@@ -53,7 +54,9 @@ def open_channel(target: str, settings: Settings, *, inside: bool = False) -> gr
         return grpc.aio.insecure_channel(target, options=options)
     if settings.target_server_name:
         options.append(("grpc.ssl_target_name_override", settings.target_server_name))
-    return grpc.aio.secure_channel(target, tls.channel_credentials(files), options=options)
+    return RenewingChannel(
+        lambda: grpc.aio.secure_channel(target, tls.channel_credentials(files), options=options), files
+    )
 
 
 def exposed(target: str, settings: Settings) -> str:
