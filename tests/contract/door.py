@@ -88,6 +88,10 @@ class Door:
         """What Prometheus would scrape."""
         return (await self._http.get("/metrics")).text
 
+    async def document(self, headers: dict[str, str]) -> Any:
+        """The document as it is served."""
+        return (await self._http.get("/openapi.json", headers=headers)).json()
+
     def _request(self, name: str, path: tuple[str, ...]) -> tuple[str, str, Any]:
         method, template, operation = OPERATIONS[name]
         named = [p["name"] for p in operation["parameters"] if p.get("in") == "path"]

@@ -17,7 +17,7 @@ from ductord.model.keys import PLATFORM_TENANT, TASKS
 from ductord.rpc.config import Settings
 from ductord.rpc.host import hosting
 from tests.conftest import Cluster
-from tests.contract.door import OPERATIONS, Door
+from tests.contract.door import OPERATIONS, TREE, Door
 from tests.support.keys import minted
 
 pytestmark = [
@@ -242,6 +242,12 @@ async def test_what_is_refused(door: Door, name: str) -> None:
     assert await door.fail(name, *given, headers={"x-tenant-id": "another"}) == 403
     if given and not operation["responses"]["200"]["content"].get("text/event-stream"):
         await door.fail(name, *given, **({"json": {"reason": "x"}} if body else {}))
+
+
+async def test_the_document_is_open(door: Door) -> None:
+    """What can be asked is told without a key, also to who shows a bad one."""
+    for headers in ({"authorization": ""}, {"authorization": "Bearer dk_acme.x.y"}):
+        assert await door.document(headers) == TREE
 
 
 async def test_ob_01_nothing_of_callers_is_a_label(door: Door) -> None:

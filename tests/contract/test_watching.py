@@ -223,6 +223,17 @@ def test_the_dashboard_can_be_drawn() -> None:
         )
 
 
+def test_the_pods_are_found() -> None:
+    """The part for Kubernetes is YAML that names the rules' file and the job that rules and dashboard ask for."""
+    tree = YAML(typ="safe").load(RULES_FILE.with_name("kubernetes.yaml").read_text("utf-8"))
+    assert tree["rule_files"] == [RULES_FILE.name]
+    assert [part["job_name"] for part in tree["scrape_configs"]] == ["ductor"]
+    kept = [
+        rule["source_labels"] for rule in tree["scrape_configs"][0]["relabel_configs"] if "target_label" not in rule
+    ]
+    assert ["__meta_kubernetes_pod_annotation_prometheus_io_scrape"] in kept
+
+
 def test_prometheus_takes_the_rules() -> None:
     """By Prometheus's own promtool, and by the rules' own tests, where it is installed."""
     promtool = shutil.which("promtool")
@@ -230,6 +241,7 @@ def test_prometheus_takes_the_rules() -> None:
         pytest.skip("promtool is not installed; the rules were parsed without it")
     for command in (
         ["check", "rules", str(RULES_FILE)],
+        ["check", "config", "--syntax-only", str(RULES_FILE.with_name("kubernetes.yaml"))],
         ["test", "rules", str(RULES_FILE.with_name("alerts_test.yaml"))],
     ):
         done = subprocess.run([promtool, *command], capture_output=True, text=True, timeout=60, check=False)
