@@ -42,8 +42,10 @@ function open(baseUrl: string, tenant: string, key: string): Engine {
 async function connect(form: FormData): Promise<void> {
   watching.abort();
   byId("run").hidden = true;
-  engine = open(text(form, "url"), text(form, "tenant"), text(form, "key"));
-  await Promise.all([showDefinitions(engine), showRuns(engine)]);
+  engine = undefined;
+  const opened = open(text(form, "url"), text(form, "tenant"), text(form, "key"));
+  await Promise.all([showDefinitions(opened), showRuns(opened)]);
+  engine = opened;
   for (const name of ["url", "tenant", "key"]) sessionStorage.setItem(name, text(form, name));
 }
 
@@ -262,5 +264,12 @@ for (const input of engineForm.querySelectorAll("input")) {
 }
 if (sessionStorage.getItem("url")) engineForm.requestSubmit();
 setInterval(() => {
-  if (engine && !document.hidden) showRuns(engine).catch(() => undefined); // said by what the user does next
+  if (engine && !document.hidden) showRuns(engine).catch(lost);
 }, REFRESH_MS);
+
+/** A key that is not good any more is not tried again and again; anything else may pass. */
+function lost(error: unknown): void {
+  if (ConnectError.from(error).code !== Code.Unauthenticated) return;
+  engine = undefined;
+  tell(error);
+}
