@@ -1,20 +1,24 @@
-"""What the tests of keys share: all services that serve RPCs, in this event loop, with authentication on."""
+"""What the tests of keys share: one suite for all of them, in which each has a tenant of its own, and calls that most of them make."""
 
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
-from ductord.admin.service import SERVICE as ADMIN
-from ductord.reads.service import SERVICE as READS
-from ductord.run_control.service import SERVICE as RUN_CONTROL
-from ductord.trigger.service import SERVICE as TRIGGER
-from tests.conftest import Database
-from tests.support.edges import Edges, serving
+from ductord.db.ids import new_id
+from tests.access.world import World, suite
+from tests.conftest import Cluster
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def world(postgres: Cluster) -> AsyncIterator[World]:
+    """The suite. What it has looked up it keeps for 100 ms."""
+    with postgres.database() as database:
+        async with suite(database) as running:
+            yield running
 
 
 @pytest.fixture
-async def edges(database: Database) -> AsyncIterator[Edges]:
-    """Admin, trigger, run control and reads. What was looked up is kept for 100 ms."""
-    services = [ADMIN, TRIGGER, RUN_CONTROL, READS]
-    async with serving(database, services, auth="keys", key_cache_ms=100, pool_max_size=2) as running:
-        yield running
+def tenant() -> str:
+    """A tenant that nobody has heard of."""
+    return f"t{new_id()}"

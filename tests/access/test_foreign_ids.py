@@ -3,7 +3,7 @@
 The requests are made from the descriptors: what a field is called says whose id goes into it.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from string import Template
 from typing import Any
 
@@ -21,12 +21,11 @@ from ductor.workflow.v1 import workflow_run_control_service_pb2 as controls
 from ductor.workflow.v1 import workflow_run_control_service_pb2_grpc as controls_grpc
 from ductord.db.ids import new_id
 from ductord.dispatch.token import LeaseKey, written
-from tests.access.world import RPCS, Answer, World, request_of, suite
-from tests.conftest import Cluster
+from tests.access.world import RPCS, Answer, World, request_of
 from tests.support.api import Api
 from tests.support.keys import as_owner, bearer, minted
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("access")]
+pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.xdist_group("access")]
 
 ORDER: dict[str, Any] = {
     "family_slug": "acmes-order",
@@ -150,38 +149,35 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return {name: (await as_owner(self.world.database, _ROWS.format(name)))[0][0] for name in sorted(names)}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def site(postgres: Cluster) -> AsyncIterator[Site]:
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
+async def site(world: World) -> Site:
     """`acme` has a definition that waits for everything, a run of it with an attempt in a worker's hands, a control, a schedule and keys."""
-    with postgres.database() as database:
-        async with suite(database, grpc_address="127.0.0.1:0") as world:
-            tokens = [(await minted(database, tenant)).token for tenant in ("acme", "stranger", "newcomer")]
-            key = await minted(database, "acme", name="acmes-key")
-            mine = bearer(tokens[0])
-            async with Api(world.host.grpc_address.reachable, "acme") as api:
-                api.metadata = (*api.metadata, *mine)
-                definition = await api.publish(ORDER)
-                [run] = await api.start_many(definition, 1)
-            told = await schedules_grpc.ScheduleServiceStub(world.channel).ListSchedules(
-                schedules.ListSchedulesRequest(), metadata=mine
-            )
-            poll = tasks.PollTasksRequest(
-                queues=["acmes-queue"], actions=["acme:work"], worker_id="w", max_tasks=1, wait_ms=20_000
-            )
-            leased = await tasks_grpc.TaskServiceStub(world.channel).PollTasks(poll, metadata=mine)
-            pausing = controls.PauseNodeRequest(run_id=run, step_ref="ask", request_id="acmes-operation")
-            stub = controls_grpc.WorkflowRunControlServiceStub(world.channel)
-            await stub.PauseNode(pausing, metadata=mine)
-            settled = controls.WaitOperationRequest(run_id=run, request_id="acmes-operation", timeout_seconds=20)
-            await stub.WaitOperation(settled, metadata=mine)
-            ids = Ids(
-                definition=definition,
-                schedule=told.data[0].schedule_id,
-                run=run,
-                key=key.key.key_id,
-                task=leased.tasks[0].task_token,
-            )
-            yield Site(world=world, ids=ids, acme=tokens[0], stranger=tokens[1], newcomer=tokens[2])
+    tokens = [(await minted(world.database, tenant)).token for tenant in ("acme", "stranger", "newcomer")]
+    key = await minted(world.database, "acme", name="acmes-key")
+    mine = bearer(tokens[0])
+    async with Api(world.host.grpc_address.reachable, "acme") as api:
+        api.metadata = mine
+        definition = await api.publish(ORDER)
+        [run] = await api.start_many(definition, 1)
+    stub = schedules_grpc.ScheduleServiceStub(world.channel)
+    told = await stub.ListSchedules(schedules.ListSchedulesRequest(), metadata=mine)
+    poll = tasks.PollTasksRequest(
+        queues=["acmes-queue"], actions=["acme:work"], worker_id="w", max_tasks=1, wait_ms=20_000
+    )
+    leased = await tasks_grpc.TaskServiceStub(world.channel).PollTasks(poll, metadata=mine)
+    operating = controls_grpc.WorkflowRunControlServiceStub(world.channel)
+    pausing = controls.PauseNodeRequest(run_id=run, step_ref="ask", request_id="acmes-operation")
+    await operating.PauseNode(pausing, metadata=mine)
+    settled = controls.WaitOperationRequest(run_id=run, request_id="acmes-operation", timeout_seconds=20)
+    await operating.WaitOperation(settled, metadata=mine)
+    ids = Ids(
+        definition=definition,
+        schedule=told.data[0].schedule_id,
+        run=run,
+        key=key.key.key_id,
+        task=leased.tasks[0].task_token,
+    )
+    return Site(world=world, ids=ids, acme=tokens[0], stranger=tokens[1], newcomer=tokens[2])
 
 
 def _asks_for_one(rpc: MethodDescriptor) -> bool:

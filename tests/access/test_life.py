@@ -1,13 +1,11 @@
 """A key from its making to its end, as its callers see it: revoked, expired, rotated, misused; and a database that is away (N1, N2)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 
 from ductor.workflow.v1 import admin_service_pb2 as admin
 from ductor.workflow.v1 import task_service_pb2 as tasks
@@ -17,17 +15,14 @@ from ductor.workflow.v1.admin_service_pb2_grpc import AdminServiceStub
 from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
-from ductord.db.ids import new_id
 from ductord.model.keys import ADMIN, TASKS, WORKFLOW_READ
-from ductord.rpc.errors import refusal_from
-from tests.access.world import World, suite
-from tests.conftest import Cluster
+from tests.access.world import World, list_runs, reason_of, until_reason
 from tests.rpc.echo import until
 from tests.support.api import Api
 from tests.support.edges import refusal
 from tests.support.keys import as_owner, bearer, minted
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("access")]
+pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.xdist_group("access")]
 
 WAITING: dict[str, Any] = {
     "family_slug": "waiting",
@@ -36,42 +31,6 @@ WAITING: dict[str, Any] = {
     "edges": [],
     "checkpoints": [{"name": "asked", "step_refs": ["ask"]}],
 }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(postgres: Cluster) -> AsyncIterator[World]:
-    """One suite for all of them; each test has a tenant of its own."""
-    with postgres.database() as database:
-        async with suite(database) as running:
-            yield running
-
-
-@pytest.fixture
-def tenant() -> str:
-    """A tenant that nobody has heard of."""
-    return f"t{new_id()}"
-
-
-async def list_runs(world: World, token: str, tenant_id: str = "") -> Any:
-    """ListRuns."""
-    stub = WorkflowServiceStub(world.channel)
-    return await stub.ListRuns(reads.ListRunsRequest(), metadata=bearer(token, tenant_id), timeout=60)
-
-
-async def reason_of(world: World, token: str) -> str:
-    """Of the refusal of a ListRuns; empty if it is served."""
-    try:
-        await list_runs(world, token)
-    except grpc.aio.AioRpcError as error:
-        return refusal_from(error).reason
-    return ""
-
-
-async def until_reason(world: World, token: str, reason: str) -> None:
-    """Await that a ListRuns is refused for `reason`, or served again where that is empty."""
-    async with asyncio.timeout(60):
-        while await reason_of(world, token) != reason:  # noqa: ASYNC110  # what is known of a key has no event that a caller sees
-            await asyncio.sleep(0.01)
 
 
 async def revoke(world: World, key_id: str, by: str) -> admin.ApiKey:
@@ -256,9 +215,9 @@ async def test_n1_a_flood_of_bad_keys_is_limited_and_holds_nobody_up(world: Worl
             await list_runs(world, good.token)
 
     reasons, _ = await asyncio.gather(_all([bad(number) for number in range(150)]), serve())
-    assert 20 <= reasons.count("CREDENTIAL_INVALID") < 80
-    assert reasons.count("TOO_MANY_ATTEMPTS") > 50
-    assert _lookups(world) - before < 80
+    assert 20 <= reasons.count("CREDENTIAL_INVALID") <= 30
+    assert reasons.count("TOO_MANY_ATTEMPTS") >= 120
+    assert _lookups(world) - before <= 30
     other = await minted(world.database, f"{tenant}-x", WORKFLOW_READ)
     await list_runs(world, other.token)
 

@@ -3,6 +3,7 @@
 What is called is taken from the descriptors, so that an RPC that is added is called too.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +16,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2
 
+from ductor.workflow.v1 import workflow_service_pb2 as reads
+from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductord.admin.service import SERVICE as ADMIN
 from ductord.coordinator.service import SERVICE as COORDINATOR
 from ductord.definition.service import SERVICE as DEFINITION
@@ -24,12 +27,13 @@ from ductord.gateway.routing import Route, Routes
 from ductord.gateway.service import SERVICE as GATEWAY
 from ductord.reads.service import SERVICE as READS
 from ductord.rpc.config import Settings
-from ductord.rpc.errors import refusal_of_status, status_from
+from ductord.rpc.errors import refusal_from, refusal_of_status, status_from
 from ductord.rpc.host import Host, hosting
 from ductord.run_control.service import SERVICE as RUN_CONTROL
 from ductord.signals.service import SERVICE as SIGNALS
 from ductord.trigger.service import SERVICE as TRIGGER
 from tests.conftest import Database
+from tests.support.keys import bearer
 
 SERVICES = [DEFINITION, TRIGGER, RUN_CONTROL, SIGNALS, READS, ADMIN, DISPATCH, COORDINATOR, GATEWAY]
 RPCS: list[MethodDescriptor] = [rpc for backend in BACKENDS for rpc in backend.service.methods]
@@ -117,3 +121,25 @@ async def suite(database: Database, **options: Any) -> AsyncIterator[World]:
         httpx.AsyncClient(base_url=f"http://{host.http_address}", timeout=60) as http,
     ):
         yield World(host, database, channel, http)
+
+
+async def list_runs(world: World, token: str, tenant_id: str = "") -> Any:
+    """ListRuns."""
+    stub = WorkflowServiceStub(world.channel)
+    return await stub.ListRuns(reads.ListRunsRequest(), metadata=bearer(token, tenant_id), timeout=60)
+
+
+async def reason_of(world: World, token: str) -> str:
+    """Of the refusal of a ListRuns; empty if it is served."""
+    try:
+        await list_runs(world, token)
+    except grpc.aio.AioRpcError as error:
+        return refusal_from(error).reason
+    return ""
+
+
+async def until_reason(world: World, token: str, reason: str) -> None:
+    """Await that a ListRuns is refused for `reason`, or served again where that is empty."""
+    async with asyncio.timeout(60):
+        while await reason_of(world, token) != reason:  # noqa: ASYNC110  # what is known of a key has no event that a caller sees
+            await asyncio.sleep(0.01)

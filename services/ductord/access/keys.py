@@ -145,19 +145,17 @@ class Keys:
 
     async def _found(self, token_id: Id, peer: str, stale: _Known | None) -> _Known | None:
         """Look a key up, unless it was found to be none a moment ago. Ids that this process does not know are looked up only as often as failures may be."""
-        if stale is None:
-            if self._clock() - self._unknown.get(token_id, float("-inf")) < min(self._fresh_s, UNKNOWN_S):
-                return None
-            if wait := self._attempts.wait_s(buckets(host_of(peer), *token_id)):
-                self._failures.labels("too_many_attempts").inc()
-                raise _too_many(wait)
-        return await self._look(token_id)
+        if stale is not None:
+            return await self._look(token_id)
+        if self._clock() - self._unknown.get(token_id, float("-inf")) < min(self._fresh_s, UNKNOWN_S):
+            return None
+        return await self._look(token_id, buckets(host_of(peer), *token_id))
 
-    async def _look(self, token_id: Id) -> _Known | None:
+    async def _look(self, token_id: Id, names: tuple[Bucket, ...] = ()) -> _Known | None:
         """The key as it is now; those who ask for the same at the same time share one look. A caller who goes away takes it from nobody."""
         task = self._looking.get(token_id)
         if task is None:
-            task = self._looking[token_id] = asyncio.create_task(self._look_up(token_id))
+            task = self._looking[token_id] = asyncio.create_task(self._look_up(token_id, names))
             task.add_done_callback(lambda done: self._looked(token_id, done))
         return await asyncio.shield(task)
 
@@ -166,7 +164,8 @@ class Keys:
         if not done.cancelled():
             done.exception()  # its callers have it; without any left nobody needs it
 
-    async def _look_up(self, token_id: Id) -> _Known | None:
+    async def _look_up(self, token_id: Id, names: tuple[Bucket, ...]) -> _Known | None:
+        """`names`: buckets that must hold an attempt. Raises TOO_MANY_ATTEMPTS, DATABASE_UNAVAILABLE."""
         tenant_id, key_id = token_id
 
         async def look() -> asyncpg.Record | None:
@@ -175,8 +174,13 @@ class Keys:
 
         looked = self._clock()
         try:
-            async with self._looks, asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(LOOK_S), self._looks:
+                if wait := self._attempts.wait_s(names):  # now, after those who came before have been judged
+                    self._failures.labels("too_many_attempts").inc()
+                    raise _too_many(wait)
                 row = await retrying(look, tries=3)
+        except Refusal:
+            raise
         except Exception as error:
             refusal = refusal_of(error)
             self._lookups.labels("failed").inc()

@@ -37,7 +37,7 @@ class Attempts:
     def wait_s(self, names: Sequence[Bucket]) -> float:
         """Seconds until all of the buckets hold an attempt; 0: they do."""
         now = self._clock()
-        return max(0.0, *((1.0 - self._in(name, now)) * EVERY_S / _width(name) for name in names))
+        return max((0.0, *((1.0 - self._in(name, now)) * EVERY_S / _width(name) for name in names)))
 
     def take(self, names: Sequence[Bucket]) -> float:
         """Take one failed attempt from each of the buckets; where one is empty nothing is taken. The answer is as `wait_s` was before: 0 when it was taken."""

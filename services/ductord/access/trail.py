@@ -107,23 +107,30 @@ class Trail:
     async def _tell(self, tenant_id: str, noted: list[tuple[Attempt, _Note]], now: float) -> None:
         """One line per key and reason, of all hosts together; the last one is named."""
         lines: dict[tuple[str, str, str], tuple[Attempt, int]] = {}
+        taken = [(note, note.untold) for _, note in noted]
         for attempt, note in noted:
             count = lines[_line(attempt)][1] if _line(attempt) in lines else 0
             lines[_line(attempt)] = attempt, min(count + note.untold, 2**31 - 1)
-        taken = [(note, note.untold) for _, note in noted]
+            note.untold = 0
         rows = [(new_id(), a.actor, a.key_id, a.reason, count, a.host) for a, count in lines.values()]
-        async with tenant_transaction(self._pool, tenant_id) as db:
-            await db.execute(_q["tell_refused"], tenant_id, *(list(column) for column in zip(*rows, strict=True)))
-        for note, count in taken:
-            note.untold -= count
-        for line in lines:
-            self._told[line] = now
+        try:
+            async with tenant_transaction(self._pool, tenant_id) as db:
+                await db.execute(_q["tell_refused"], tenant_id, *(list(column) for column in zip(*rows, strict=True)))
+        except asyncpg.ReadOnlySQLTransactionError:
+            pass  # a service that reads from a standby can put nothing down
+        except BaseException:
+            for note, count in taken:
+                note.untold += count
+            raise
+        self._told.update(dict.fromkeys(lines, now))
 
     async def _touch(self, tenant_id: str) -> None:
-        keys = self._used.pop(tenant_id)
+        keys = self._used.pop(tenant_id, set())
         try:
             async with tenant_transaction(self._pool, tenant_id) as db:
                 await db.execute(_q["touch"], tenant_id, list(keys))
+        except asyncpg.ReadOnlySQLTransactionError:
+            pass
         except BaseException:
             self._used[tenant_id] |= keys
             raise

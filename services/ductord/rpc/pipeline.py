@@ -123,9 +123,9 @@ class Pipeline:
         try:
             await self.authenticator.recheck(identity)
         except Refusal as refusal:
-            passes = refusal.code == "UNAVAILABLE"
+            judged = refusal.code == "UNAUTHENTICATED"
             for call in calls:
-                if not passes or now - call.verified > UNVERIFIED_S:
+                if judged or now - call.verified > UNVERIFIED_S:
                     call.end(refusal)
         else:
             for call in calls:

@@ -86,7 +86,7 @@ async def tell(pool: asyncpg.Pool, versions: Versions, who: Who, word: Word, on_
 
 
 def told_by(call: Caller, word: Word) -> Who:
-    """Who tells. With authentication off the body says in whose name; else it is the caller, who may name others where its key says so: people, no keys (E2)."""
+    """Who tells. With authentication off the body says in whose name; else it is the caller, who may name others where its key says so, no keys (E2)."""
     name, objection = word.approver_id, ""
     if call.authenticated:
         if name in ("", call.actor):
