@@ -4,7 +4,8 @@
 #   proto/gen.sh check  fails with the difference where gen/ is not what proto/ gives; writes nothing
 #   proto/gen.sh deps   only brings the imported google/api protos, which buf lint and buf breaking need too
 #   proto/gen.sh baseline  writes proto/baseline.binpb: the contract as it is from now on promised (at a release, never to silence buf breaking)
-# Needs the development dependencies (buf, grpcio-tools, mypy-protobuf, protoc-gen-connectrpc) on the PATH; no network.
+# Needs the development dependencies (buf, grpcio-tools, mypy-protobuf, protoc-gen-connectrpc) on the PATH, and for the OpenAPI document those of the suite;
+# no network.
 set -eu
 cd "$(dirname "$0")/.."
 mode=${1:-write}

@@ -4,30 +4,35 @@ in docs/operations.md (OB-01: the labels are those that the processes bound)."""
 import itertools
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import promql_parser as promql
 import pytest
 import pytest_asyncio
+import typer
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
+from ductord.cli.commands import app
 from ductord.cli.roster import NAMES, services
 from ductord.gateway.statuses import HTTP
 from ductord.model.keys import PLATFORM_TENANT, TASKS
 from ductord.rpc.config import Settings
 from ductord.rpc.host import hosting
 from ductord.rpc.permissions import PERMISSIONS
-from tests.conftest import Cluster
+from tests.conftest import Cluster, Database
 from tests.support.keys import minted
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text("utf-8")
+ALERTS = OPERATIONS.split("\n## Alerts\n")[1].split("\n## ")[0]
 RULES_FILE = ROOT / "ops" / "prometheus" / "alerts.yaml"
 RULES: list[Any] = [
     rule for group in YAML(typ="safe").load(RULES_FILE.read_text("utf-8"))["groups"] for rule in group["rules"]
@@ -193,13 +198,40 @@ SOURCE = "\n".join(path.read_text("utf-8") for path in (ROOT / "services" / "duc
 
 def test_every_alert_has_its_section() -> None:
     """What it means, what to look at, what to do; the rule's runbook leads there. And no section is of an alert that is none."""
-    section = OPERATIONS.split("\n## Alerts\n")[1].split("\n## ")[0]
-    told = dict(re.findall(r"^### (\w+)\n\n(.+?)(?=\n### |\Z)", section, re.MULTILINE | re.DOTALL))
+    told = dict(re.findall(r"^### (\w+)\n\n(.+?)(?=\n### |\Z)", ALERTS, re.MULTILINE | re.DOTALL))
     assert list(told) == list(dict.fromkeys(rule["alert"] for rule in RULES))
     assert all(len(text) > 120 for text in told.values()), {name: len(text) for name, text in told.items()}
     for rule in RULES:
         assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
         assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+def test_the_commands_of_the_sections_are_there() -> None:
+    """Whoever is woken can type them as they stand."""
+    found = re.findall(r"`ductor ([^`]+)`", ALERTS)
+    assert len(found) > 10
+    for line in found:
+        command: Any = typer.main.get_command(app)
+        words = shlex.split(line)
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word for word in words if word.startswith("--")} <= options, line
+
+
+async def test_the_queries_of_the_sections_run(database: Database) -> None:
+    """As the login that they are told to be asked with."""
+    queries = re.findall(r"^```sql\n(.*?)^```$", ALERTS, re.MULTILINE | re.DOTALL) + re.findall(
+        r"`(select [^`]+)`", ALERTS
+    )
+    assert len(queries) == 2
+    connection = await asyncpg.connect(database.dsn("coordinator"))
+    try:
+        for query in queries:
+            await connection.fetch(query)
+    finally:
+        await connection.close()
 
 
 def test_the_dashboard_can_be_drawn() -> None:
