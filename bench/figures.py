@@ -60,7 +60,7 @@ async def figures(size: Size) -> dict[str, Any]:
     """Everything. The keys of `bench.targets.KEYS` are at the top."""
     found: dict[str, Any] = {"seconds_by_stage": {}}
     stage = _Stages(found["seconds_by_stage"])
-    with running_stack() as stack:
+    with running_stack(forked=False) as stack:
         found["environment"] = await environment(stack.postgres.dsn("postgres"))
         # Latency first: what a load leaves behind is vacuumed for minutes, and a stack on which that goes on is not idle.
         found["latency_1_step_ms"] = await stage(
@@ -86,7 +86,7 @@ async def figures(size: Size) -> dict[str, Any]:
         found["triggers"] = await stage(
             "triggers", starting.triggers(stack, few=100, many=10_000, count=size.starting, rounds=5)
         )
-    with running_stack() as stack:
+    with running_stack(forked=False) as stack:
         found["memory"] = await stage("memory", memory.over_runs(stack, runs=size.memory_runs))
         found["parked"] = await stage("parked", parked.idle(stack, runs=10_000, seconds=size.idle_s))
     found |= _at_the_top(found)

@@ -94,7 +94,7 @@ async def _measured(runs: int) -> dict[str, Any]:
         "coordinator on a core of its own": ("coordinator0",),
     }
     found: dict[str, Any] = {}
-    with running_stack() as stack:
+    with running_stack(forked=False) as stack:
         found["environment"] = await environment(stack.postgres.dsn("postgres"))
         await load.throughput(stack, slug="warm", steps=10, runs=500)
         for number, (title, alone) in enumerate(layouts.items()):

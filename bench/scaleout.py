@@ -26,7 +26,7 @@ ONE, TWO = (1, 1, 1), (2, 2, 4)
 
 async def _round(shape: tuple[int, int, int], runs: int) -> dict[str, Any]:
     coordinators, dispatchers, workers = shape
-    with running_stack(coordinators=coordinators, dispatchers=dispatchers, workers=workers) as stack:
+    with running_stack(coordinators=coordinators, dispatchers=dispatchers, workers=workers, forked=False) as stack:
         await load.throughput(stack, slug="warm", steps=10, runs=500)
         return await used(stack, slug="ten", runs=runs)
 
@@ -64,7 +64,7 @@ def _median(results: Sequence[dict[str, Any]]) -> float:
 async def _main(arguments: argparse.Namespace) -> dict[str, Any]:
     shapes = [ONE, (1, 1, 2), (2, 1, 2), TWO] if arguments.all else [ONE, TWO]
     found = await measured(shapes, rounds=arguments.rounds, runs=arguments.runs)
-    with running_stack() as stack:
+    with running_stack(forked=False) as stack:
         found["environment"] = await environment(stack.postgres.dsn("postgres"))
     return found
 

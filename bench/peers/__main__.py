@@ -62,7 +62,7 @@ def _figure(name: str, python: str, what: str, dsn: str, **options: int) -> dict
 
 async def ours() -> dict[str, Any]:
     """Ourselves, as in the benchmark."""
-    with running_stack() as stack:
+    with running_stack(forked=False) as stack:
         found: dict[str, Any] = {"environment": await environment(stack.postgres.dsn("postgres"))}
         await load.throughput(stack, slug="warm", steps=10, runs=500)
         found["10_step_runs"] = await load.throughput(stack, slug="ten", steps=10, runs=3_000)

@@ -29,7 +29,7 @@ HELD = 0.98
 
 async def soak(*, minutes: float, rate: float | None, share: float) -> dict[str, Any]:
     """A fresh stack, its throughput where no rate is given, and the load. `rate`: steps per second of which `share` is held."""
-    with running_stack() as stack:
+    with running_stack(forked=False) as stack:
         found: dict[str, Any] = {"environment": await environment(stack.postgres.dsn("postgres"))}
         if rate is None:
             await load.throughput(stack, slug="warm", steps=STEPS, runs=500)

@@ -4,7 +4,9 @@ For chaos, scale-out and benchmarks. Every process is ours to kill; leaving the 
 """
 
 import asyncio
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ductord.db.embedded import EmbeddedPostgres
 from ductord.db.migrate import migrate
+from tests.support.mother import Child, Mother, mother
 
 TENANT = "chaos"
 SERVE = ("ductord.cli", "serve")
@@ -30,17 +33,19 @@ _EAGER = [(f"grpc.{name}_reconnect_backoff_ms", 50) for name in ("initial", "min
 
 
 def free_port() -> int:
-    """A loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that is free, and that no connection going out gets while its process is being restarted: the system gives those higher ones."""
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Member:
     """One process of the stack: `services` on one gRPC port (and, where asked, one HTTP port), with a log file of its own.
 
-    `program`: the module that runs, and its first arguments; it takes the services as the others and is configured as `ductor serve` is.
+    `program`: the module that runs, and its first arguments; it takes the services as the others and is configured as `ductor serve` is. `mother`: who bears
+    it; without one it is started from nothing. `port`: where its gRPC is, a free port where none is given.
     """
 
     def __init__(
@@ -52,11 +57,13 @@ class Member:
         *,
         http: bool = False,
         program: Sequence[str] = SERVE,
+        mother: Mother | None = None,
+        port: int = 0,
     ) -> None:
         self.name = name
         self.services = tuple(services)
         self.program = tuple(program)
-        self.grpc_port = free_port()
+        self.grpc_port = port or free_port()
         self.http_port = free_port() if http else None
         self.log = folder / f"{name}.log"
         self._environment = {
@@ -68,7 +75,9 @@ class Member:
         self._probed = self.target
         if "DUCTOR_TLS_CERT_FILE" in environment:  # probes speak no TLS
             self._probed = self._environment["DUCTOR_HEALTH_ADDRESS"] = f"127.0.0.1:{free_port()}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.mother = mother
+        """Who bears its next process."""
+        self._process: subprocess.Popen[bytes] | Child | None = None
 
     @property
     def target(self) -> str:
@@ -83,9 +92,13 @@ class Member:
 
     def start(self) -> None:
         """Start the process; do not wait for it."""
+        arguments = [*self.program, *self.services]
+        if self.mother is not None:
+            self._process = self.mother.start(arguments, self._environment, self.log)
+            return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *self.program, *self.services],
+                [sys.executable, "-m", *arguments],
                 env=self._environment,
                 cwd=_ROOT,
                 stdin=subprocess.DEVNULL,
@@ -130,7 +143,7 @@ class Member:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            return self._process.returncode
+            return self._process.wait(1)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -148,10 +161,16 @@ class Member:
 
 
 class Stack:
-    """The members of a running stack and its Postgres. `edges`: definition, trigger and reads in one process."""
+    """The members of a running stack and its Postgres. `edges`: definition, trigger and reads in one process.
 
-    def __init__(self, postgres: EmbeddedPostgres, folder: Path, environment: Mapping[str, str]) -> None:
+    `forked`: members are born of a mother, which is quick; what they weigh can only be told of those that are not.
+    """
+
+    def __init__(
+        self, postgres: EmbeddedPostgres, folder: Path, environment: Mapping[str, str], *, forked: bool = True
+    ) -> None:
         self.postgres = postgres
+        self._mother = mother() if forked else None
         self._folder = folder
         self._environment = {
             "DUCTOR_DATABASE_URL": postgres.dsn("ductor"),
@@ -160,6 +179,8 @@ class Stack:
             **environment,
         }
         self.members: dict[str, Member] = {}
+        self.ports: dict[str, int] = {}
+        """The gRPC ports of members that are known before they are added."""
 
     def add(
         self,
@@ -172,7 +193,16 @@ class Stack:
     ) -> Member:
         """Start one more process; it is not waited for."""
         environment = {**self._environment, **environment}
-        member = Member(name, services, environment, self._folder, http=http, program=program)
+        member = Member(
+            name,
+            services,
+            environment,
+            self._folder,
+            http=http,
+            program=program,
+            mother=self._mother,
+            port=self.ports.get(name, 0),
+        )
         self.members[name] = member
         member.start()
         return member
@@ -203,6 +233,7 @@ def running_stack(
     gateway: bool = False,
     http: bool = False,
     durable: bool = True,
+    forked: bool = True,
     postgres_settings: Mapping[str, str] | None = None,
     **environment: str,
 ) -> Iterator[Stack]:
@@ -218,7 +249,7 @@ def running_stack(
         else {"fsync": "off", "synchronous_commit": "off", **(postgres_settings or {})}
     )
     postgres = EmbeddedPostgres(folder / "pg", settings=settings)
-    stack = Stack(postgres, folder, environment)
+    stack = Stack(postgres, folder, environment, forked=forked)
     try:
         postgres.start()
         with ThreadPoolExecutor(1) as thread:  # the caller may be inside an event loop of its own

@@ -172,13 +172,11 @@ def _details(status: status_pb2.Status) -> list[dict[str, Any]]:
 def _unsaid(code: grpc.StatusCode, service: str) -> Refusal:
     """What is told of a call that no service answered; gRPC's text names addresses and stays here."""
     match code:
-        case grpc.StatusCode.UNAVAILABLE:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:  # the second: it stopped before it took the call
             message = f"the {service} service cannot be reached; the call may be repeated"
             return errors.refused("SERVICE_UNAVAILABLE", message, retry_after_ms=500, service=service)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.refused("DEADLINE_EXCEEDED", "the deadline passed before the answer was there")
-        case grpc.StatusCode.CANCELLED:
-            return errors.refused("CANCELLED", "the call was cancelled")
         case grpc.StatusCode.UNIMPLEMENTED:
             return errors.refused("RPC_NOT_FOUND", f"the {service} service does not serve this RPC")
         case grpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -124,7 +124,7 @@ def _service_config() -> str:
             "initialBackoff": "0.1s",
             "maxBackoff": "1s",
             "backoffMultiplier": 2,
-            "retryableStatusCodes": ["UNAVAILABLE"],
+            "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],  # see `errors.status_from`
         }
         config["methodConfig"] = [{"name": names, "retryPolicy": policy}]
     return json.dumps(config)

@@ -123,7 +123,11 @@ def budget_of(metadata: Iterable[tuple[str, str | bytes]] | None) -> int:
 
 
 def status_from(error: grpc.aio.AioRpcError) -> status_pb2.Status:
-    """The status that an RPC error carries; one made of code and details where it carries none (made by gRPC itself)."""
+    """The status that an RPC error carries; one made of code and details where it carries none (made by gRPC itself).
+
+    A call that ends CANCELLED though its caller did not cancel it came to a server at the moment of its stop and was never begun: gRPC's core words what
+    it has not handed to anybody like that (grpc/grpc#41785). It may be repeated like any other that was unavailable.
+    """
     metadata: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()  # type: ignore[assignment]  # the stubs lack its iterator
     for key, value in metadata:
         if key == DETAILS_KEY and isinstance(value, bytes):
@@ -165,10 +169,11 @@ def _about(field: str, reason: str, message: str, **metadata: str) -> Refusal:
 
 
 def _made_by_grpc(code: grpc.StatusCode, details: str) -> Refusal:
+    if code is grpc.StatusCode.CANCELLED:
+        return Refusal("UNAVAILABLE", "SERVICE_UNAVAILABLE", "the service stopped before it took the call")
     reason = {
         grpc.StatusCode.UNAVAILABLE: "SERVICE_UNAVAILABLE",
         grpc.StatusCode.DEADLINE_EXCEEDED: "DEADLINE_EXCEEDED",
-        grpc.StatusCode.CANCELLED: "CANCELLED",
         grpc.StatusCode.UNIMPLEMENTED: "RPC_NOT_FOUND",
         grpc.StatusCode.RESOURCE_EXHAUSTED: "OVERLOADED",
     }.get(code, "INTERNAL")

@@ -46,6 +46,8 @@ class Pipeline:
         self._max_calls = settings.max_calls
         self._access_log = settings.access_log
         self._in_flight = 0
+        self.begun = 0
+        """How many calls were taken up so far."""
         self.open = settings.auth == "off"
         """Whether callers are taken at their word."""
         self.authenticator: who.Authenticator | None = None
@@ -87,6 +89,7 @@ class Pipeline:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Refuse what is too much at once."""
+        self.begun += 1
         if self._in_flight >= self._max_calls:
             raise errors.refused(
                 "OVERLOADED", "more calls are in flight than the service takes; try again", retry_after_ms=500

@@ -4,6 +4,7 @@ It knows no service by name. A port is bound exclusively: two processes on one p
 process go over a Unix socket that only its own user can enter, never over a second port.
 """
 
+import asyncio
 import secrets
 import shutil
 import tempfile
@@ -35,6 +36,9 @@ OPTIONS: Final = (
     ("grpc.max_connection_age_ms", 30 * 60_000),  # so that callers find replicas that came later
     ("grpc.max_connection_age_grace_ms", 5 * 60_000),
 )
+QUIET_S: Final = 0.005
+QUIET_LIMIT_S: Final = 0.25
+"""How long a stop waits at most for a moment without new calls."""
 HEADROOM: Final = 2
 """gRPC itself stops reading at twice the limit, so that what is just too large still gets a coded answer."""
 
@@ -58,6 +62,7 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(health), self._server)
         self._credentials = tls.server_credentials(certificates) if certificates is not None else None
         self._folder = ""
+        self._stopped = False
         self._inside = ""
 
     def add(self, add: Add, servicer: Any, translate: Translate) -> str:
@@ -124,9 +129,27 @@ class RpcServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls; what is in flight has `grace_s` to answer, then is cancelled. Harmless twice."""
+        await self._quiet()
         await self._server.stop(grace_s)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _quiet(self) -> None:
+        """Wait for a moment in which no call arrives.
+
+        What has arrived and is not taken up when gRPC shuts down, it ends as CANCELLED, as if its caller had given up (grpc/grpc#41785); what is taken up is
+        answered. Only a call that crosses the word of the server's going away can still come to that.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        clock = asyncio.get_running_loop().time
+        end = clock() + QUIET_LIMIT_S
+        while clock() < end:
+            begun = self._pipeline.begun
+            await asyncio.sleep(QUIET_S)
+            if begun == self._pipeline.begun:
+                return
 
 
 class HealthServer:
