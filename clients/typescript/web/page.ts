@@ -23,8 +23,15 @@ interface Engine {
 
 const REFRESH_MS = 5_000;
 const AGAIN_MS = 1_000;
-/** Codes after which a stream is asked for again, from where it was. */
-const PASSING = new Set([Code.Unavailable, Code.Unknown, Code.Internal, Code.DeadlineExceeded, Code.ResourceExhausted]);
+/** Codes after which a stream is asked for again, from where it was. `Canceled` that nobody here asked for is a server that stops. */
+const PASSING = new Set([
+  Code.Unavailable,
+  Code.Canceled,
+  Code.Unknown,
+  Code.Internal,
+  Code.DeadlineExceeded,
+  Code.ResourceExhausted,
+]);
 
 let engine: Engine | undefined;
 let watching = new AbortController();
