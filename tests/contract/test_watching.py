@@ -107,7 +107,9 @@ def _selectors(node: Any) -> Iterator[Any]:
 def _below(node: Any) -> list[Any]:
     if isinstance(node, promql.BinaryExpr):
         return [node.lhs, node.rhs]
-    return list(getattr(node, "args", ())) or [node.expr] if not isinstance(node, promql.NumberLiteral) else []
+    if isinstance(node, promql.NumberLiteral):
+        return []
+    return list(node.args) if isinstance(node, promql.Call) else [node.expr]
 
 
 def _grouped(node: Any) -> Iterator[tuple[set[str], Any]]:

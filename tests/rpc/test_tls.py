@@ -5,6 +5,7 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,31 @@ async def asking(options: dict[str, Any]) -> AsyncIterator[tuple[Host, list[str]
     caller = Service(name="gateway", start=start)
     async with hosting([Echo().service, caller], loopback(**options)) as host:
         yield host, targets, channels[0]
+
+
+async def test_when_certificates_end_is_told(
+    ours: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a gauge that follows a renewal, of those that we show as a server and as a client; and one that is over by a line in the log."""
+    soon, over = datetime(2100, 1, 1, tzinfo=UTC), datetime(2020, 2, 2, tzinfo=UTC)
+    server, client = ours.issue("server", ends=soon), ours.issue("client", "c", ends=over)
+    options = {"tls_cert_file": server[0], "tls_key_file": server[1], **ours.client(own=False)}
+    options |= {"target_cert_file": client[0], "target_key_file": client[1], **ours.server("http_tls", name="http")}
+    async with hosting([Echo().service], loopback(**options)) as host:
+
+        def told() -> dict[str, float]:
+            lines = host.metrics.exposition().decode().splitlines()
+            found = [line for line in lines if line.startswith("ductor_certificate_expiry_timestamp_seconds{")]
+            return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in found}
+
+        before = told()
+        assert (before["grpc"], before["target"]) == (soon.timestamp(), over.timestamp())
+        assert before["http"] > over.timestamp()
+        assert "DUCTOR_TARGET_CERT_FILE" in caplog.text
+        assert "ended on 2020-02-02" in caplog.text
+        ours.issue("server", ends=soon + timedelta(days=1))
+        assert await trigger(host.grpc_address.reachable, ours.client(own=False)) == "acme"
+        assert told()["grpc"] == (soon + timedelta(days=1)).timestamp()
 
 
 async def test_inside_a_process_calls_take_a_private_socket(ours: Authority) -> None:

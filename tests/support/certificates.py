@@ -2,6 +2,7 @@
 
 import os
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
@@ -19,9 +20,11 @@ class Authority:
         self.file = str(folder / "ca.pem")
         Path(self.file).write_bytes(self._authority.cert_pem.bytes())
 
-    def issue(self, name: str, *identities: str) -> tuple[str, str]:
+    def issue(self, name: str, *identities: str, ends: datetime | None = None) -> tuple[str, str]:
         """A certificate in `<name>.pem` and its key in `<name>.key`; both are replaced in one step each, as they are in a mounted secret."""
-        made = self._authority.issue_cert(*(identities or (HOST, "localhost")))
+        begins = None if ends is None else datetime(2000, 1, 1, tzinfo=UTC)
+        names = identities or (HOST, "localhost")
+        made = self._authority.issue_cert(*names, not_before=begins, not_after=ends)
         texts = {
             "pem": b"".join(blob.bytes() for blob in made.cert_chain_pems),
             "key": made.private_key_pem.bytes(),

@@ -37,9 +37,13 @@
 Nothing imports `cli`. Commands that talk to a server use the generated stubs and nothing else.
 """
 
+import os
+
 
 def main() -> None:
     """The console script."""
+    # gRPC writes lines of its own to standard error, one for every handshake that fails: whoever knocks at a port would write the log.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from ductord.cli.commands import app
 
     app(prog_name="ductor")

@@ -164,9 +164,9 @@ class Backends:
         asked = health_pb2.HealthCheckRequest(service=backend.service.full_name)
         try:
             answer = await health.Check(asked, timeout=1.5)
-        except grpc.aio.AioRpcError:
-            answer = None
-        if answer is None or answer.status != health_pb2.HealthCheckResponse.SERVING:
+        except grpc.aio.AioRpcError as error:
+            raise _not_serving(backend.target) from error  # at debug the log says why: a name, a handshake
+        if answer.status != health_pb2.HealthCheckResponse.SERVING:
             raise _not_serving(backend.target)
 
 

@@ -8,6 +8,7 @@
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |
 | `tls`        | certificates from files, renewed while the process runs                                                   |
+| `expiry`     | when a certificate ends                                                                                   |
 | `renewal`    | a client channel that follows its certificate files                                                       |
 | `credentials` | the key that this process calls with, from an option or a file that is looked at again                    |
 | `files`      | small files that are replaced while the process runs                                                      |

@@ -31,10 +31,13 @@ PASSING: Final = frozenset(
 _REPEATABLE: Final = (MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT)
 
 
-def open_channel(target: str, settings: Settings, *, inside: bool = False) -> grpc.aio.Channel:
+def open_channel(
+    target: str, settings: Settings, *, inside: bool = False, files: tls.CertificateFiles | None = None
+) -> grpc.aio.Channel:
     """A channel to `host:port`, `dns:///name:port` or `unix:/path`, over TLS where the settings say so. Connects when first used, and again by itself for ever.
 
-    `inside`: it leads to this very process, and TLS is not asked for. Raises `ConfigurationRefused` for certificates that are not there or no good.
+    `inside`: it leads to this very process, and TLS is not asked for. `files`: the certificates, where they were read already. Raises
+    `ConfigurationRefused` for certificates that are not there or no good.
     """
     options = [
         ("grpc.keepalive_time_ms", 30_000),
@@ -49,7 +52,7 @@ def open_channel(target: str, settings: Settings, *, inside: bool = False) -> gr
         ("grpc.service_config", _service_config()),
         ("grpc.use_local_subchannel_pool", 1),  # another channel's dead connection and back-off are not ours
     ]
-    files = None if inside else tls.of_targets(settings)
+    files = None if inside else files or tls.of_targets(settings)
     if files is None:
         return grpc.aio.insecure_channel(target, options=options)
     if settings.target_server_name:

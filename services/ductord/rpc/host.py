@@ -169,7 +169,9 @@ class Scope:
         target = self.target(service)
         if apart and (warning := channels.exposed(target, self.settings)):
             _log.warning("%s", warning)
-        channel = channels.open_channel(target, self.settings, inside=not apart)
+        channel = channels.open_channel(
+            target, self.settings, inside=not apart, files=self._host.certificates["target"]
+        )
         self.at_stop(functools.partial(channel.close, None))
         return channel
 
@@ -202,6 +204,8 @@ class Host:
         self.hurry = asyncio.Event()
         """Set by a second signal: the drain is cut short."""
         self.server: RpcServer
+        self.certificates: dict[str, tls.CertificateFiles | None]
+        """Of the gRPC port, the HTTP port, and of calls to other processes; None: plaintext."""
         self.operations = Operations(self.health, self.metrics)
         payloads.warn_above(settings.payload_warn_bytes)
         self.grpc_address: Address
@@ -224,8 +228,16 @@ class Host:
     async def run(self, stack: AsyncExitStack) -> None:
         """Start everything; `stack` undoes it, in whatever state it is."""
         self.settings.refuse_insecure()
-        certificates = tls.of_http_port(self.settings)
-        self.server = RpcServer(self.settings, self.metrics, self.health, tls.of_grpc_port(self.settings))
+        self.certificates = {
+            "grpc": tls.of_grpc_port(self.settings),
+            "http": tls.of_http_port(self.settings),
+            "target": tls.of_targets(self.settings),
+        }
+        ends = self.metrics.gauge("ductor_certificate_expiry_timestamp_seconds", "When a certificate ends.", ("of",))
+        for name, files in self.certificates.items():
+            if files is not None and files.material.ends is not None:
+                ends.labels(name).set_function(files.ends)
+        self.server = RpcServer(self.settings, self.metrics, self.health, self.certificates["grpc"])
         for warning in self.settings.exposures:
             _log.warning("%s", warning)
         if self.settings.health is not None:
@@ -241,7 +253,7 @@ class Host:
         stack.push_async_callback(self._stop)
         await self.server.start()
         if self.settings.http is not None:
-            http = HttpServer(self.operations.app, self.settings.http, certificates)
+            http = HttpServer(self.operations.app, self.settings.http, self.certificates["http"])
             self.http_address = await http.start()
             self._http = http
         for _, scope in self._scopes:

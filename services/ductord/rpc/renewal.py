@@ -30,6 +30,7 @@ class RenewingChannel(_Channel):
         self._open = open_channel
         self._files = files
         self._loop = asyncio.get_running_loop()
+        self._material = files.material
         self._channel = open_channel()
         self._looked = self._loop.time()
         self._replaced: dict[asyncio.Task[None], grpc.aio.Channel] = {}
@@ -40,7 +41,9 @@ class RenewingChannel(_Channel):
         now = self._loop.time()
         if now - self._looked >= LOOK_S and not self._closed:
             self._looked = now
-            if self._files.renewed():
+            self._files.renewed()  # others may look at them too
+            if self._files.material is not self._material:
+                self._material = self._files.material
                 old, self._channel = self._channel, self._open()
                 ending = self._loop.create_task(old.close(LAST_CALLS_S))
                 self._replaced[ending] = old

@@ -5,26 +5,33 @@ or hold something that is not: a server that was up never goes down for a certif
 """
 
 import logging
+import math
 import ssl
 import threading
+import time
 from typing import Any
 
 import grpc
 import msgspec
 
 from ductord.rpc.config import ConfigurationRefused, Settings
+from ductord.rpc.expiry import end_of
 from ductord.rpc.files import State, Unfit, content_of, state_of
 
 _log = logging.getLogger("ductor.tls")
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files held: PEM texts, empty where no file was named, and the same for Python's own TLS."""
+    """What the files held: PEM texts, empty where no file was named, and the same for Python's own TLS.
+
+    `ends`: when the certificate does, in seconds since 1970; None without one.
+    """
 
     certificate: bytes
     key: bytes
     authority: bytes
     context: ssl.SSLContext
+    ends: float | None
 
     def __repr__(self) -> str:
         return "Material(…)"
@@ -78,6 +85,10 @@ class CertificateFiles:
         """What is in force."""
         return self._material
 
+    def ends(self) -> float:
+        """When the certificate in force does, in seconds since 1970; not a number where that is not known."""
+        return math.nan if self._material.ends is None else self._material.ends
+
     def _stat(self) -> tuple[State, ...]:
         return tuple(state_of(option, path) for option, path in zip(self._options, self._paths, strict=True) if path)
 
@@ -91,7 +102,11 @@ class CertificateFiles:
             content_of(option, path) if path else b"" for option, path in zip(self._options, self._paths, strict=True)
         ]
         certificate, key, authority = texts
-        return Material(certificate=certificate, key=key, authority=authority, context=self._context(key))
+        context = self._context(key)
+        ends = end_of(self._paths[0], self._paths[1], server=self._server) if certificate else None
+        if ends is not None and ends < time.time():
+            _log.warning("%s=%s ended on %s", self._options[0], self._paths[0], time.strftime("%F", time.gmtime(ends)))
+        return Material(certificate=certificate, key=key, authority=authority, context=context, ends=ends)
 
     def _context(self, key: bytes) -> ssl.SSLContext:
         """The files as Python's TLS takes them; its way to find out that they are fit for gRPC too."""
