@@ -91,7 +91,7 @@ func serviceConfig() string {
 		"loadBalancingConfig": []object{{"round_robin": object{}}},
 		"methodConfig": []object{{"name": repeatable, "retryPolicy": object{
 			"maxAttempts": 4, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
-			"retryableStatusCodes": []string{"UNAVAILABLE"},
+			"retryableStatusCodes": []string{"UNAVAILABLE", "CANCELLED"}, // the latter from a server that stops before it took the call up
 		}}},
 	})
 	if err != nil {

@@ -28,7 +28,8 @@ func Watch(ctx context.Context, client workflowv1.WorkflowServiceClient, runID s
 					request.RunId, request.AfterSeq = message.RunId, &message.Seq
 				}
 			}
-			if status.Code(err) != codes.Unavailable {
+			// Cancelled, and not by us: a server that stopped before it took the call up.
+			if code := status.Code(err); ctx.Err() != nil || code != codes.Unavailable && code != codes.Canceled {
 				yield(nil, err)
 				return
 			}

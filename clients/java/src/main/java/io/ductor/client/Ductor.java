@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
@@ -72,7 +73,7 @@ public final class Ductor {
         .toList();
     var policy = Map.of(
         "maxAttempts", 4.0, "initialBackoff", "0.1s", "maxBackoff", "1s", "backoffMultiplier", 2.0,
-        "retryableStatusCodes", List.of("UNAVAILABLE"));
+        "retryableStatusCodes", List.of("UNAVAILABLE", "CANCELLED")); // the latter from a server that stops before it took the call up
     return Map.of("methodConfig", List.of(Map.of("name", repeatable, "retryPolicy", policy)));
   }
 
@@ -99,7 +100,9 @@ public final class Ductor {
         }
         return;
       } catch (StatusRuntimeException error) {
-        if (error.getStatus().getCode() != Status.Code.UNAVAILABLE) {
+        // Cancelled, and not by us: a server that stopped before it took the call up.
+        var again = Set.of(Status.Code.UNAVAILABLE, Status.Code.CANCELLED).contains(error.getStatus().getCode());
+        if (!again || before.isCancelled()) {
           throw error;
         }
       } finally {
