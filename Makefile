@@ -5,7 +5,7 @@ BIN := $(abspath $(VENV))/bin
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check lint types imports protos manifests test chaos bench gen baseline clean
+.PHONY: help install demo check lint types imports protos manifests test chaos bench clients gen baseline clean
 
 help:  ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -50,6 +50,9 @@ chaos: install  ## The long chaos and field-case variants
 
 bench: install  ## Measure against the promises, the limit and the floor program (BENCH_ARGS="--quick --json FILE" for two minutes)
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+clients: install  ## Build every client, tour and worker conformance against a live engine with keys (CLIENTS="go shell" for some)
+	$(BIN)/python -m clients.run $(CLIENTS)
 
 gen: install  ## Generate gen/ from proto/
 	proto/gen.sh

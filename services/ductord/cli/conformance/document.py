@@ -6,7 +6,7 @@ ECHO, SLEEP, FAIL, BAD_OUTPUT = (f"conformance:{name}" for name in ("echo", "sle
 ACTIONS: Final = (ECHO, SLEEP, FAIL, BAD_OUTPUT)
 """What the worker under test must have (clients/README.md)."""
 
-BEAT_TIMEOUT_MS: Final = 1_500
+BEAT_TIMEOUT_MS: Final = 2_400
 """Of the step `beating`: it asks for a heartbeat three times as often."""
 FLAKY: Final[dict[str, Any]] = {"code": "FLAKY", "message": "fails once — «says the conformance»", "times": 1}
 FINAL: Final[dict[str, Any]] = {"code": "HOPELESS", "message": "another try is useless", "non_retryable": True}

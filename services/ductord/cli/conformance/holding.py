@@ -23,8 +23,6 @@ VALUE: Final = {
 """What JSON can carry and libraries like to break."""
 SIDE_BY_SIDE: Final = 4
 _SLEEP_MS: Final = 1_200
-SLACK_MS: Final = 700
-"""How far what a worker says of its sleep may be from what the proxy's clock says."""
 _STALE_MS: Final = 200
 """How old details may be when a heartbeat carries them."""
 STOP_S: Final = 1.5
@@ -78,18 +76,18 @@ def _judge_context(stage: Stage, state: run_pb2.StepState, run_id: str, index: i
             _text(given) == _text(value), f"conformance:sleep answers {name} {given!r}, the task has {value!r}"
         )
     slept, took = output.get("slept_ms"), ((held.closed or held.since) - held.since) * 1000
-    right = isinstance(slept, int | float) and ms <= slept <= took + SLACK_MS
+    right = isinstance(slept, int | float) and ms <= slept <= took + stage.late_s * 1000
     stage.expect(right, f"conformance:sleep answers slept_ms {slept!r} for {ms} ms, which took {took:.0f} ms")
 
 
 async def heartbeat(stage: Stage) -> None:
     """Heartbeats come as often as the task asks, carry details, go on when one fails, and until the report is answered."""
     await stage.worker()
-    run_id = await stage.run("beating", ms=2 * BEAT_TIMEOUT_MS)
+    run_id = await stage.run("beating", ms=BEAT_TIMEOUT_MS + 1_000)
     held = await stage.seen(lambda: stage.delivered(run_id), NOT_TAKEN)
     await stage.seen(lambda: held.beats, NO_BEAT)
     stage.proxy.rule(BEAT, Fault.AWAY, meant=_is(held), times=1)
-    status = await stage.ended(run_id, "conformance:sleep", more_s=2 * BEAT_TIMEOUT_MS / 1000)
+    status = await stage.ended(run_id, "conformance:sleep", more_s=BEAT_TIMEOUT_MS / 1000 + 1)
     stage.expect(status == "completed", "conformance:sleep did not live through one heartbeat that failed")
     stage.expect(stage.delivered(run_id, attempt=2) is None, "conformance:sleep took more than one attempt")
     _judge_details(stage, held)
@@ -113,17 +111,16 @@ def _judge_details(stage: Stage, held: Held) -> None:
             stage.expect(False, f"a heartbeat of conformance:sleep carries {details!r}, not its slept_ms")
             return
         off = abs(slept - (said.call.began - held.since) * 1000)
-        stage.expect(off <= SLACK_MS, f"slept_ms in a heartbeat is {off:.0f} ms from the truth")
-        stage.expect(slept > before, "slept_ms in heartbeats does not grow")
+        stage.expect(off <= stage.late_s * 1500, f"slept_ms in a heartbeat is {off:.0f} ms from the truth")
+        stage.expect(slept >= before, "slept_ms in heartbeats shrinks")
         before = slept
 
 
 async def cancel(stage: Stage) -> None:
     """A run that is cancelled while its task sleeps: the task stops at the next heartbeat and fails with CANCELLED."""
     await stage.worker()
-    run_id = await stage.run("beating", ms=LONG_MS)
-    held = await stage.seen(lambda: stage.delivered(run_id), NOT_TAKEN)
-    await stage.seen(lambda: held.beats, NO_BEAT)
+    held = await _sleeping(stage)
+    run_id = held.task.run_id
     await stage.cancel(run_id)
     asked = await stage.seen(
         lambda: [said for said in held.beats if said.status == api.TASK_HEARTBEAT_STATUS_CANCEL],
@@ -184,12 +181,9 @@ async def _judge_resumed(stage: Stage, run_id: str) -> None:
         lambda: second.beats, "the second attempt makes no heartbeats", within_s=beat_s + stage.patience_s
     )
     kept = _slept(second.task.heartbeat_details_json)
-    fresh = (beats[0].call.began - second.since) * 1000
     stage.expect(kept > 0, "the first attempt left no slept_ms in its heartbeats")
     now = _slept(beats[0].entry.details_json)
-    stage.expect(
-        now >= kept + fresh / 2 - _STALE_MS, f"the second attempt did not go on at {kept:.0f} ms, it says {now:.0f} ms"
-    )
+    stage.expect(now >= kept - _STALE_MS, f"the second attempt did not go on at {kept:.0f} ms, it says {now:.0f} ms")
 
 
 def _slept(text: str) -> float:

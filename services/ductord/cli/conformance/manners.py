@@ -9,8 +9,6 @@ from ductord.cli.conformance.document import ACTIONS
 from ductord.cli.conformance.proxy import BEAT, POLL, Call, Fault, Held, Said
 from ductord.cli.conformance.stage import Stage
 
-LATE_S: Final = 0.5
-"""How much later than half an interval over its time a heartbeat may come, and how long one that was on its way may cross with an answer."""
 PAUSE_S: Final = 2.0
 """The longest pause after a call that failed."""
 _FINAL: Final = (api.TASK_COMPLETION_STATUS_OK, api.TASK_COMPLETION_STATUS_LEASE_LOST)
@@ -72,12 +70,12 @@ def _task(stage: Stage, held: Held) -> Iterator[str]:
     beats = [said.call for said in held.beats if said.call.began < end]
     times = [held.since, *(call.began for call in beats), end]
     late = max(later - _due(stage, earlier, interval_s) for earlier, later in pairwise(times))
-    if late > interval_s / 2 + LATE_S:
+    if late > interval_s / 2 + stage.late_s:
         yield f"{what}: a heartbeat is {late:.1f} s late where one is due every {interval_s:.1f} s"
-    if closed is not None and any(said.call.began > closed + LATE_S for said in held.beats):
+    if closed is not None and any(said.call.began > closed + stage.late_s for said in held.beats):
         yield f"{what}: heartbeats go on after the worker was told that it is done with the task"
     lost = [said.call.ended for said in held.beats if said.status == api.TASK_HEARTBEAT_STATUS_LEASE_LOST]
-    if lost and any(said.call.began > min(lost) + LATE_S for said in held.reports):
+    if lost and any(said.call.began > min(lost) + stage.late_s for said in held.reports):
         yield f"{what}: a report long after the worker was told that the lease is lost"
     yield from _reports(what, held.reports)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from ductord.cli.ending import MISUSED, CommandFailed
@@ -59,7 +60,7 @@ class Process:
     async def left_behind(self) -> bool:
         """Whether processes that it has started outlive it."""
         for _ in range(int(_GONE_S / 0.05)):
-            if not self._signalled(0):
+            if not self._signalled(0) or not self._living():
                 return False
             await asyncio.sleep(0.05)
         return True
@@ -79,6 +80,16 @@ class Process:
     def close(self) -> None:
         """Forget what it printed."""
         self._output.close()
+
+    def _living(self) -> bool:
+        """Whether anybody in the group is more than an entry that nobody has collected yet; where there is no /proc, they all count."""
+        assert self._process is not None
+        states = []
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                state, _, group = entry.read_text().rpartition(")")[2].split()[:3]
+                states += [state] if int(group) == self._process.pid else []
+        return not Path("/proc/self/stat").exists() or any(state not in "ZX" for state in states)
 
     def _signalled(self, number: int) -> bool:
         """Signal the whole group; False when nobody is left in it."""

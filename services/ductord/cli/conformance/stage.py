@@ -53,7 +53,8 @@ class Abandoned(Exception):
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What is tested: the worker's command, in whose name, with which key (empty: none).
 
-    `patience_s`: how long what should be a matter of a moment may take on a machine that has other things to do; `start_s`: how long until the first poll.
+    `patience_s`: how long what should be a matter of a moment may take on a machine that has other things to do, and ten times what may be late on it;
+    `start_s`: how long until the first poll.
     """
 
     command: Sequence[str]
@@ -75,6 +76,8 @@ class Stage:
         self.stopping: list[float] = []
         """When workers were told to stop."""
         self.patience_s = trial.patience_s
+        self.late_s = trial.patience_s / 10
+        """How late what has a time of its own may be."""
         self._trial = trial
         self._client = client
         self._runs: list[str] = []
@@ -154,9 +157,15 @@ class Stage:
         return run_id
 
     async def cancel(self, run_id: str) -> None:
-        """Ask a run to stop."""
+        """Ask a run to stop. Raises `Abandoned` when it has ended."""
         request = control_api.CancelRunRequest(run_id=run_id, request_id=str(uuid4()), reason="the conformance asks")
-        await self._client.call(self._client.controls.CancelRun, request)
+        try:
+            await self._client.call(self._client.controls.CancelRun, request)
+        except Refusal as refusal:
+            if refusal.reason != "RUN_TERMINAL":
+                raise
+            self.expect(False, f"the run had ended before it could be cancelled: {refusal.message}")
+            raise Abandoned from None
 
     async def ended(self, run_id: str, what: str, *, more_s: float = 0) -> str:
         """The word of the run's status once it has ended; `more_s`: how long it takes by itself. Raises `Abandoned` when it does not in time."""
