@@ -201,7 +201,7 @@ class Worker:
     async def beat(self, task: Task) -> None:
         """Heartbeats, until the report is answered."""
         given = task.task
-        interval = given.heartbeat_interval_ms / 1000 * (4 if FAULT == "slow-heart" else 0.8)
+        interval = given.heartbeat_interval_ms / 1000 * (6 if FAULT == "slow-heart" else 0.8)
         while True:
             await asyncio.sleep(interval)
             details = json.dumps({"slept_ms": round(task.slept)}) if given.action == "conformance:sleep" else None

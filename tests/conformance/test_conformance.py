@@ -4,6 +4,8 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,13 @@ from ductord.cli.conformance.stage import Trial
 from ductord.cli.conformance.trying import CHECKS, Result, tried
 from tests.conftest import Database
 from tests.support.edges import serving
+from tests.support.keys import minted
 
 TENANT = "acme"
 AT_ONCE = 8
 """Checks that run beside each other: they mostly wait."""
+OWN = Path(__file__).resolve().parents[2] / "clients" / "python" / "worker.py"
+SCOPES = ("workflow_definition:write", "workflow:read", "workflow:write", "workflow_run:write", "worker:tasks")
 FAST = {"lease_ms": 2_500, "heartbeat_ms": 400, "sweep_ms": 200, "poll_ms": 200}
 
 FAULTS = {
@@ -56,14 +61,15 @@ FAULTS = {
 
 
 @asynccontextmanager
-async def engine(database: Database) -> AsyncIterator[Client]:
-    """All services but worker and gateway in this process, and a client."""
+async def engine(database: Database, key_file: Path | None = None, **options: Any) -> AsyncIterator[Client]:
+    """All services but worker and gateway in this process, and a client, which calls with a key where one is given."""
     services = roster.services([name for name in roster.NAMES if name not in ("worker", "gateway")])
-    async with (
-        serving(database, services, **FAST) as edges,
-        connected(Connection(target=edges.host.grpc_address.reachable, tenant=TENANT)) as client,
-    ):
-        yield client
+    async with serving(database, services, **FAST, **options) as edges:
+        target = edges.host.grpc_address.reachable
+        named = Connection(target=target, tenant=TENANT)
+        keyed = Connection(target=target, tenant="", key_file=str(key_file))
+        async with connected(keyed if key_file else named) as client:
+            yield client
 
 
 async def results(client: Client, trials: Iterable[tuple[str, Trial]]) -> list[Result]:
@@ -78,10 +84,13 @@ async def results(client: Client, trials: Iterable[tuple[str, Trial]]) -> list[R
 
 
 @pytest.mark.xdist_group("conformance")
-async def test_our_own_worker_does_what_a_worker_must(database: Database) -> None:
-    """KB-01, A4, A5, A6, L5: the reference for the others."""
-    trial = Trial(command=[sys.executable, "-m", "tests.conformance.own"], tenant=TENANT)
-    async with engine(database) as client:
+async def test_our_own_worker_does_what_a_worker_must(database: Database, tmp_path: Path) -> None:
+    """KB-01, A4, A5, A6, L5, with keys (N1): the reference for the others, with no more than the scopes that it takes."""
+    key = (await minted(database, TENANT, *SCOPES, name="conformance")).token
+    key_file = tmp_path / "key"
+    key_file.write_text(key)
+    trial = Trial(command=[sys.executable, str(OWN)], tenant=TENANT, api_key=key)
+    async with engine(database, key_file, auth="keys") as client:
         found = await results(client, [(check, trial) for check in CHECKS])
     assert {result.check: (result.faults, result.output) for result in found if not result.passed} == {}
 

@@ -40,8 +40,8 @@ _ENDED: Final = {
     run_pb2.RUN_STATUS_TIMED_OUT,
     run_pb2.RUN_STATUS_TERMINATED,
 }
-_DROPPED: Final = ("DUCTOR_TARGET_", "DUCTOR_DISPATCH_TARGET")
-"""How our own worker would be told of TLS, which the proxy does not speak."""
+_DROPPED: Final = ("DUCTOR_TARGET_", "DUCTOR_DISPATCH_TARGET", "DUCTOR_API_KEY_FILE")
+"""Options that our own worker would hear of: TLS, which the proxy does not speak, another target, and a key beside the one that is handed on."""
 
 Found = TypeVar("Found")
 

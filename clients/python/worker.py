@@ -1,4 +1,4 @@
-"""Our own worker as the conformance tests one: `python -m tests.conformance.own`, the worker service with the four actions."""
+"""A worker in Python: actions of your own on the engine's worker, which polls, beats, reports and drains."""
 
 import asyncio
 import os
@@ -55,7 +55,12 @@ def bad_output(args: Any, context: ActionContext) -> Any:
     return float("nan")
 
 
-ACTIONS = {f"conformance:{action.__name__}": action for action in (echo, sleep, fail, bad_output)}
+actions = {
+    "conformance:echo": echo,
+    "conformance:sleep": sleep,
+    "conformance:fail": fail,
+    "conformance:bad_output": bad_output,
+}
 
 if __name__ == "__main__":
     settings = Settings.load(
@@ -64,4 +69,4 @@ if __name__ == "__main__":
         grpc_address="127.0.0.1:0",
         http_address="off",
     )
-    asyncio.run(serve([service(ACTIONS)], settings))
+    asyncio.run(serve([service(actions)], settings))
