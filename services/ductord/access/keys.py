@@ -94,7 +94,7 @@ class Keys:
         """The caller, who may call `service` and `method`. Raises as `rpc.caller.Authenticator` says."""
         credential, tenants = _given(metadata)
         if credential is None:
-            self._failures.labels("missing").inc()
+            self._note("missing", None, peer, None)
             raise refused("CREDENTIAL_REQUIRED", "give a key: authorization: Bearer dk_…")
         token = parse_token(credential)
         if token is None:

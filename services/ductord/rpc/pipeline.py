@@ -34,6 +34,9 @@ WAITING: Final = frozenset({"PollTasks", "WaitOperation", "TriggerWorkflow"})
 UNVERIFIED_S: Final = 30.0
 """How long such a call goes on while the database cannot say whether its key is still good."""
 
+_NOBODY: Final = who.Identity(tenant_id=None)
+"""Who calls as long as that has not been said."""
+
 _access = logging.getLogger("ductor.access")
 _log = logging.getLogger("ductor.rpc")
 
@@ -235,7 +238,7 @@ class _Call:
         trace = next((v for k, v in self._metadata if k == who.TRACEPARENT_KEY and isinstance(v, str)), "")
         self._span = start_span(around._span, traceparent=trace, kind="server")
         self._token: Any = None
-        self.identity = who.Identity(tenant_id=None)
+        self.identity = _NOBODY
         self.verified = 0.0
         """When its caller was last known to be good."""
         self._task: asyncio.Task[Any] | None = None
