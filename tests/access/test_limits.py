@@ -2,7 +2,8 @@
 
 import pytest
 
-from ductord.access.limits import Attempts, buckets, host_of
+from ductord.access.limits import Attempts, buckets
+from ductord.rpc.addresses import host_of
 
 
 class Clock:

@@ -193,6 +193,28 @@ async def test_a_caller_that_leaves_at_that_moment_is_gone_n1(running: Running) 
     assert wire.ended is None
 
 
+async def test_a_call_that_has_answered_is_left_alone_n1(running: Running) -> None:
+    """A key that is looked up while its call ends: the answer is on its way, and a cancellation would take it from its caller."""
+    reading = asyncio.ensure_future(read(running.watch(Wire()), []))
+    await until(lambda: bool(running.pipeline._going_on))
+    [call] = running.pipeline._going_on
+    looked = asyncio.Event()
+
+    async def slow(identity: who.Identity) -> None:
+        await looked.wait()
+        raise refused("CREDENTIAL_INVALID", "gone")
+
+    running.book.recheck = slow  # type: ignore[method-assign]
+    rechecking = asyncio.ensure_future(running.pipeline.recheck())
+    await asyncio.sleep(0)
+    running.streams.let_go.set()
+    await until(lambda: not running.pipeline._going_on)
+    looked.set()
+    await rechecking
+    assert call._ended is None
+    await reading
+
+
 async def test_what_waits_goes_on_while_the_database_is_away_but_not_for_ever_n1(running: Running) -> None:
     wire = Wire()
     answers = running.watch(wire)

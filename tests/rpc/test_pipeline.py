@@ -241,9 +241,9 @@ async def test_access_log_and_metrics_name_method_and_code_ob_01(echo: Echo, cap
     await echo.call(tenant="acme")
     await echo.refusal("missing", tenant="other")
     lines = [r.__dict__ for r in caplog.records if r.name == "ductor.access"]
-    assert [(line["method"], line["code"], line["reason"]) for line in lines] == [
-        ("WorkflowTriggerService/TriggerWorkflow", "OK", ""),
-        ("WorkflowTriggerService/TriggerWorkflow", "NOT_FOUND", "DEFINITION_NOT_FOUND"),
+    assert [(line["method"], line["code"], line["reason"], line["peer"]) for line in lines] == [
+        ("WorkflowTriggerService/TriggerWorkflow", "OK", "", "127.0.0.1"),
+        ("WorkflowTriggerService/TriggerWorkflow", "NOT_FOUND", "DEFINITION_NOT_FOUND", "127.0.0.1"),
     ]
     text = echo.host.metrics.exposition().decode()
     assert 'ductor_grpc_calls_total{code="NOT_FOUND",method="WorkflowTriggerService/TriggerWorkflow"} 1.0' in text

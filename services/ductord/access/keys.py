@@ -17,7 +17,7 @@ import asyncpg
 from cachetools import LRUCache
 from prometheus_client import Counter
 
-from ductord.access.limits import Attempts, Bucket, buckets, host_of
+from ductord.access.limits import Attempts, Bucket, buckets
 from ductord.access.minting import hash_of
 from ductord.access.trail import Attempt, Trail
 from ductord.db.outage import refusal_of
@@ -26,6 +26,7 @@ from ductord.db.queries import Queries
 from ductord.model.errors import Refusal
 from ductord.model.keys import PLATFORM_TENANT, Token, parse_token
 from ductord.rpc import caller as who
+from ductord.rpc.addresses import host_of
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import refused
 from ductord.rpc.host import Scope

@@ -4,10 +4,8 @@ A gateway has many callers behind one host, so that a host's own bucket is wide 
 good key is not counted. Nothing here says what a failure is.
 """
 
-import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import unquote
 
 from cachetools import LRUCache
 
@@ -56,23 +54,3 @@ class Attempts:
 
 def _width(name: Bucket) -> int:
     return WIDE if name[0] == "host" else 1
-
-
-def host_of(peer: str) -> str:
-    """The host of a caller as gRPC writes it (`ipv4:10.0.0.1:5555`, `ipv6:%5B::1%5D:5555`, `unix:/path`), or of a bare address. Of an IPv6 address the network
-    that one customer has (/64)."""
-    kind, _, rest = peer.partition(":")
-    if kind == "unix":
-        return "unix"
-    address = unquote(rest) if kind in ("ipv4", "ipv6") else peer
-    address = address.partition("]")[0].lstrip("[") if address.startswith("[") else address
-    if kind == "ipv4":
-        return address.partition(":")[0]
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address[:64]
-    if isinstance(parsed, ipaddress.IPv6Address):
-        mapped = parsed.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((parsed, 64), strict=False))
-    return str(parsed)

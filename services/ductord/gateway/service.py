@@ -4,7 +4,6 @@ import functools
 import logging
 from collections.abc import Sequence
 
-from ductord.access.limits import host_of
 from ductord.gateway.backends import BACKENDS, Backend, Backends
 from ductord.gateway.bodies import Event, Receive, Send
 from ductord.gateway.connect import ConnectDoor
@@ -14,6 +13,7 @@ from ductord.gateway.exchange import Exchange
 from ductord.gateway.openapi.serving import PATH, Document
 from ductord.gateway.rest import RestDoor
 from ductord.gateway.traffic import Traffic
+from ductord.rpc.addresses import host_of
 from ductord.rpc.host import Scope, Service
 
 _log = logging.getLogger("ductor.gateway")

@@ -67,6 +67,7 @@ class Traffic:
                 "code": exchange.code,
                 "reason": exchange.reason,
                 "request_id": exchange.request_id,
+                "peer": exchange.peer,
                 "duration_ms": round(seconds * 1000, 2),
             }
             _access.info("%s %s %s", exchange.door, exchange.method, exchange.code, extra=fields)

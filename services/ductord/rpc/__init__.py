@@ -3,7 +3,7 @@
 | module       | what is in it                                                                                             |
 |--------------|-----------------------------------------------------------------------------------------------------------|
 | `config`     | `Settings`: every option, from `DUCTOR_*`; `pool("trigger")`, `target("dispatch")`, `printable()`         |
-| `addresses`  | listen addresses and the rule that auth off stays on loopback (N3)                                        |
+| `addresses`  | listen addresses, the rule that auth off stays on loopback (N3), callers' hosts                           |
 | `host`       | `Service` (what a deployable is), `Scope` (what its `start` gets), `hosting`, `serve`                     |
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |

@@ -1,8 +1,9 @@
-"""Listen addresses, and the rule that a server without authentication stays on loopback (ruling N3). Opens no socket."""
+"""Addresses: where to listen, the rule that a server without authentication stays on loopback (ruling N3), and what is told of a caller's. Opens no socket."""
 
 import ipaddress
 import re
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -76,6 +77,26 @@ def is_origin(text: str) -> bool:
     """Whether a browser sends `text` as `Origin`: `https://ops.example`, `http://localhost:5173`. `null`, which every sandboxed page sends, says nothing."""
     match = _ORIGIN.fullmatch(text)
     return match is not None and match.groups() not in _OWN_PORTS and int(match[2] or 0) < 1 << 16
+
+
+def host_of(peer: str) -> str:
+    """The host of a caller as gRPC writes it (`ipv4:10.0.0.1:5555`, `ipv6:%5B::1%5D:5555`, `unix:/path`), or of a bare address. Of an IPv6 address the network
+    that one customer has (/64)."""
+    kind, _, rest = peer.partition(":")
+    if kind == "unix":
+        return "unix"
+    address = unquote(rest) if kind in ("ipv4", "ipv6") else peer
+    address = address.partition("]")[0].lstrip("[") if address.startswith("[") else address
+    if kind == "ipv4":
+        return address.partition(":")[0]
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(parsed, ipaddress.IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped) if mapped else str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
 
 
 def _bracketed(host: str) -> str:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from ductord.model.errors import PayloadInvalid, Refusal
 from ductord.rpc import caller as who
 from ductord.rpc import errors
+from ductord.rpc.addresses import host_of
 from ductord.rpc.config import Settings
 from ductord.rpc.hygiene import refuse_faults
 from ductord.rpc.metrics import Metrics
@@ -131,7 +132,8 @@ class Pipeline:
         except Refusal as refusal:
             judged = refusal.code == "UNAUTHENTICATED"
             for call in calls:
-                if judged or now - call.verified > UNVERIFIED_S:
+                # One that has ended meanwhile is in gRPC's hands: its answer is on its way.
+                if call in self._going_on and (judged or now - call.verified > UNVERIFIED_S):
                     call.end(refusal)
         else:
             for call in calls:
@@ -211,8 +213,8 @@ class _Around:
             return errors.refused("RPC_NOT_FOUND", "this RPC is part of the contract and not served yet")
         return self._translate(error)
 
-    def account(self, code: str, seconds: float, reason: str) -> None:
-        """Count the call and log it."""
+    def account(self, code: str, seconds: float, reason: str, context: Context) -> None:
+        """Count the call and log it; where it came from too, which of a call through the gateway is the gateway."""
         count = self._counts.get(code)
         if count is None:
             count = self._counts[code] = self._pipeline.calls.labels(self._name, code)
@@ -220,7 +222,13 @@ class _Around:
         self._seconds.observe(seconds)
         quiet = self._service in QUIET
         if self._pipeline.logs(code, quiet):
-            fields = {"method": self._name, "code": code, "reason": reason, "duration_ms": round(seconds * 1000, 2)}
+            fields = {
+                "method": self._name,
+                "code": code,
+                "reason": reason,
+                "peer": host_of(context.peer() or ""),
+                "duration_ms": round(seconds * 1000, 2),
+            }
             _access.log(
                 logging.DEBUG if quiet and code == "OK" else logging.INFO, "%s %s", self._name, code, extra=fields
             )
@@ -309,7 +317,7 @@ class _Call:
             self._span.set({"ductor.reason": reason, "rpc.grpc.status": code})
             if code in ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS"):
                 self._span.fail(reason or code)
-        self._around.account(code, time.perf_counter() - self._started, reason)
+        self._around.account(code, time.perf_counter() - self._started, reason, self._context)
         who.reset_caller(self._token)
         self._span.__exit__(None, None, None)
 
