@@ -68,8 +68,9 @@ async def test_n1_a_revocation_ends_calls_and_what_waits(world: World, tenant: s
     waiting = asyncio.ensure_future(
         refusal(WorkflowTriggerServiceStub(world.channel).TriggerWorkflow(trigger, metadata=metadata, timeout=60))
     )
+    page = asyncio.ensure_future(watched_page(world, run, lost.token))
     pipeline = world.host.server._pipeline
-    await until(lambda: len(pipeline._going_on) == 3)
+    await until(lambda: len(pipeline._going_on) == 4)
     shown = await revoke(world, lost.key.key_id, chief.token)
     assert (shown.status, shown.revoked_by) == (
         admin.API_KEY_STATUS_REVOKED,
@@ -79,6 +80,7 @@ async def test_n1_a_revocation_ends_calls_and_what_waits(world: World, tenant: s
         await until_reason(world, lost.token, "CREDENTIAL_INVALID")
         for refused in (await polling, await waiting, await refusal(_to_its_end(watch))):
             assert (refused.code, refused.reason) == ("UNAUTHENTICATED", "CREDENTIAL_INVALID")
+        assert "CREDENTIAL_INVALID" in await page
     assert not pipeline._going_on
     assert list((await list_runs(world, (await minted(world.database, tenant)).token)).data)
 
@@ -86,6 +88,14 @@ async def test_n1_a_revocation_ends_calls_and_what_waits(world: World, tenant: s
 async def _to_its_end(stream: Any) -> None:
     while await stream.read() is not grpc.aio.EOF:
         pass
+
+
+async def watched_page(world: World, run: str, token: str) -> str:
+    """The text of a run's stream of server-sent events, to its end."""
+    path, headers = f"/api/workflows/runs/{run}/watch", {"authorization": f"Bearer {token}"}
+    async with world.http.stream("GET", path, headers=headers) as answer:
+        assert answer.status_code == 200
+        return (await answer.aread()).decode()
 
 
 async def test_n1_the_databases_clock_says_when_a_key_is_over(world: World, tenant: str) -> None:
