@@ -39,6 +39,8 @@ UNKNOWN_S: Final = 1.0
 """How long an id that is no key's is not looked up again, at most."""
 LOOK_S: Final = 5.0
 """How long a look-up may take before its callers are told that the database is away."""
+LANE: Final = 8
+"""How many callers may wait for their turn where too many failures came from where they come from."""
 USED_S: Final = 60.0
 TURN_MS: Final = 1_000
 
@@ -84,6 +86,10 @@ class Keys:
         self._looking: dict[Id, asyncio.Task[_Known | None]] = {}
         self._looks = asyncio.Semaphore(max(pool.get_max_size() // 2, 1))
         """However many keys are asked for at once, calls that have theirs get connections too."""
+        self._strangers = asyncio.Semaphore(max(pool.get_max_size() // 2, 1))
+        """And however many strangers come, keys that are known are looked at anew."""
+        self._lane = asyncio.Semaphore(1)
+        self._in_lane = 0
         self._attempts = Attempts(self._clock, settings.key_attempts)
         self._trail = Trail(pool, self._clock)
         self._failures = failures(metrics)
@@ -145,28 +151,60 @@ class Keys:
         raise self._bad(reason, peer, names, token, known)
 
     async def _found(self, token_id: Id, peer: str, stale: _Known | None) -> _Known | None:
-        """Look a key up, unless it was found to be none a moment ago. Ids that this process does not know are looked up only as often as failures may be."""
+        """Look a key up, unless it was found to be none a moment ago. Ids that this process does not know are looked up freely only as often as
+        failures may be."""
         if stale is not None:
             return await self._look(token_id)
         if self._clock() - self._unknown.get(token_id, float("-inf")) < min(self._fresh_s, UNKNOWN_S):
             return None
-        return await self._look(token_id, buckets(host_of(peer), *token_id))
+        await _entered(self._strangers)
+        try:
+            # Now, after those who came before have been judged.
+            wait = self._attempts.wait_s(buckets(host_of(peer), *token_id))
+            if not wait:
+                return await self._look(token_id)
+        finally:
+            self._strangers.release()
+        return await self._found_in_lane(token_id, wait)
 
-    async def _look(self, token_id: Id, names: tuple[Bucket, ...] = ()) -> _Known | None:
-        """The key as it is now; those who ask for the same at the same time share one look. A caller who goes away takes it from nobody."""
+    async def _found_in_lane(self, token_id: Id, wait: float) -> _Known | None:
+        """Look up an id where too many failures were before it, one after the other. Not at all would mean that strangers who share a host, or only know a
+        tenant's name, keep out every good key that this process has not met yet: after a restart, all of them. Raises TOO_MANY_ATTEMPTS when the lane is full.
+        """
+        if self._in_lane >= LANE:
+            self._failures.labels("too_many_attempts").inc()
+            raise _too_many(wait)
+        self._in_lane += 1
+        try:
+            await _entered(self._lane)
+            try:
+                return await self._look(token_id)
+            finally:
+                self._lane.release()
+        finally:
+            self._in_lane -= 1
+
+    async def _look(self, token_id: Id) -> _Known | None:
+        """The key as it is now; those who ask for the same at the same time share one look. A caller who goes away takes it from nobody.
+
+        Raises DATABASE_UNAVAILABLE.
+        """
         task = self._looking.get(token_id)
         if task is None:
-            task = self._looking[token_id] = asyncio.create_task(self._look_up(token_id, names))
+            task = self._looking[token_id] = asyncio.create_task(self._look_up(token_id))
             task.add_done_callback(lambda done: self._looked(token_id, done))
-        return await asyncio.shield(task)
+        try:
+            async with asyncio.timeout(LOOK_S):  # in a black hole the look's own end takes as long as its roll-back
+                return await asyncio.shield(task)
+        except TimeoutError as error:
+            raise (refusal_of(error) or error) from None
 
     def _looked(self, token_id: Id, done: asyncio.Task[_Known | None]) -> None:
         self._looking.pop(token_id, None)
         if not done.cancelled():
             done.exception()  # its callers have it; without any left nobody needs it
 
-    async def _look_up(self, token_id: Id, names: tuple[Bucket, ...]) -> _Known | None:
-        """`names`: buckets that must hold an attempt. Raises TOO_MANY_ATTEMPTS, DATABASE_UNAVAILABLE."""
+    async def _look_up(self, token_id: Id) -> _Known | None:
         tenant_id, key_id = token_id
 
         async def look() -> asyncpg.Record | None:
@@ -176,12 +214,7 @@ class Keys:
         looked = self._clock()
         try:
             async with asyncio.timeout(LOOK_S), self._looks:
-                if wait := self._attempts.wait_s(names):  # now, after those who came before have been judged
-                    self._failures.labels("too_many_attempts").inc()
-                    raise _too_many(wait)
                 row = await retrying(look, tries=3)
-        except Refusal:
-            raise
         except Exception as error:
             refusal = refusal_of(error)
             self._lookups.labels("failed").inc()
@@ -285,6 +318,15 @@ def _fault(known: _Known | None, token: Token, now: float) -> str:
 
 def _invalid() -> Refusal:
     return refused("CREDENTIAL_INVALID", "the key is not good: unknown, expired or revoked")
+
+
+async def _entered(room: asyncio.Semaphore) -> None:
+    """Wait for a place, no longer than for a look. Raises DATABASE_UNAVAILABLE."""
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await room.acquire()
+    except TimeoutError as error:
+        raise (refusal_of(error) or error) from None
 
 
 def _too_many(wait_s: float) -> Refusal:

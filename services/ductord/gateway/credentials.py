@@ -2,7 +2,8 @@
 bad.
 
 Whether a key is good is for the services to say, who know keys and limit by their own callers, of whom the gateway is one. Here a caller is a peer on HTTP:
-who comes with one bad key after the other is not passed on for a while. A key that a service has taken is never held up.
+who comes with one bad key after the other is passed on less often for a while. A key that a service has taken is never held up, and one that was not seen yet
+is not kept out by a neighbour's bad one.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ class Credentials:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._on = settings.auth != "off"
         self._attempts = Attempts(asyncio.get_running_loop().time, settings.key_attempts)
+        self._passed_on = Attempts(asyncio.get_running_loop().time, settings.key_attempts)
+        """Of hosts that had too many failures: how many requests are passed on all the same, whatever becomes of them."""
         self._taken: LRUCache[bytes, None] = LRUCache(MAX_TAKEN)
         """By the hash of the whole token."""
         self._refused = metrics.counter(
@@ -54,7 +57,9 @@ class Credentials:
             raise errors.refused("CREDENTIAL_INVALID", "the key is not good: unknown, expired or revoked")
         if _digest(token) in self._taken:
             return
-        if wait := self._attempts.wait_s(_buckets(exchange, token)):
+        if self._attempts.wait_s(_buckets(exchange, token)) and (
+            wait := self._passed_on.take(buckets(exchange.peer)[:1])
+        ):
             raise self._too_many(wait)
 
     @contextmanager

@@ -21,7 +21,7 @@ select pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to('ductor.signa
 -- name: load_for_signal
 -- As load_run, with who started it, the signal of that request id, if there is one, and how many are kept.
 select s.version_id::text, r.status, r.record_version, r.format_version, r.engine_level, r.node_states::text, r.edge_states, r.run_state::text, r.has_errors,
-       r.start_time, r.end_time, eec_now() as now, s.actor, g.verb as known_verb, g.body_hash as known_hash,
+       r.start_time, r.end_time, eec_now() as now, s.actor, g.verb as known_verb, g.body_hash as known_hash, g.actor as known_actor,
        (select count(*) from eec_workflow_signal k where k.tenant_id = $1 and k.run_id = $2 and k.status = 'kept')::int as kept
 from eec_workflow_run_start s
 left join eec_workflow_run r on r.tenant_id = s.tenant_id and r.run_id = s.run_id

@@ -66,7 +66,7 @@ async def tell(pool: asyncpg.Pool, versions: Versions, who: Who, word: Word, on_
                 raise run_not_found()
             manifest, run = await versions.run(db, who.tenant_id, word.run_id, row)
             index, step = step_of(manifest, word.step_ref)
-            if _known(row, word):
+            if _known(row, who, word):
                 return Told(result="repeated", now=row["now"])
             _refuse_unsuited(step, word)
             values = _values(who, word)
@@ -93,7 +93,7 @@ def told_by(call: Caller, word: Word) -> Who:
             name = call.actor
         elif not call.acts_for_others:
             objection = "the key speaks in its own name only: name nobody, or use a key that acts for others"
-        elif name.startswith(_OUR_NAMES):
+        elif name.strip().casefold().startswith(_OUR_NAMES):
             objection = (
                 f"a key that acts for others names people, whose names do not begin with {', '.join(_OUR_NAMES)}"
             )
@@ -117,10 +117,10 @@ def resolved(run: Run, node: Node) -> bool:
     return not run.status.terminal or node.status is not NodeStatus.CANCELLED
 
 
-def _known(row: Row, word: Word) -> bool:
+def _known(row: Row, who: Who, word: Word) -> bool:
     if row["known_verb"] is None:
         return False
-    if row["known_hash"] != word.body_hash:
+    if row["known_hash"] != word.body_hash or row["known_actor"] != who.actor:  # two who say the same are two all the same
         message = "the request_id was used on this run for another signal; give every signal a request_id of its own"
         raise refused("REQUEST_MISMATCH", message, request_id=word.request_id, verb=row["known_verb"])
     return True
