@@ -120,7 +120,8 @@ def resolved(run: Run, node: Node) -> bool:
 def _known(row: Row, who: Who, word: Word) -> bool:
     if row["known_verb"] is None:
         return False
-    if row["known_hash"] != word.body_hash or row["known_actor"] != who.actor:  # two who say the same are two all the same
+    # Two who say the same are two all the same.
+    if row["known_hash"] != word.body_hash or row["known_actor"] != who.actor:
         message = "the request_id was used on this run for another signal; give every signal a request_id of its own"
         raise refused("REQUEST_MISMATCH", message, request_id=word.request_id, verb=row["known_verb"])
     return True
