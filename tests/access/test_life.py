@@ -1,6 +1,8 @@
 """A key from its making to its end, as its callers see it: revoked, expired, rotated, misused; and a database that is away (N1, N2)."""
 
 import asyncio
+import itertools
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +17,7 @@ from ductor.workflow.v1.admin_service_pb2_grpc import AdminServiceStub
 from ductor.workflow.v1.task_service_pb2_grpc import TaskServiceStub
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_trigger_service_pb2_grpc import WorkflowTriggerServiceStub
+from ductord.access.trail import TURN_S, Trail
 from ductord.model.keys import ADMIN, TASKS, WORKFLOW_READ
 from tests.access.world import World, list_runs, reason_of, until_reason
 from tests.rpc.echo import until
@@ -205,6 +208,16 @@ async def _turn(world: World) -> None:
     keys: Any = world.host.server._pipeline.authenticator
     while await keys.turn() is not None:
         pass
+
+
+async def test_kb_02_what_is_put_down_keeps_its_loop_from_nothing(world: World) -> None:
+    """KB-02: where every transaction waits long for a connection, the loop that notes the use of keys says between them that it lives."""
+    pool = world.host.server._pipeline.authenticator._pool  # type: ignore[union-attr]
+    seconds = itertools.count(0.0, TURN_S)
+    trail = Trail(pool, lambda: next(seconds))
+    for number in range(2):
+        trail.used(f"tenant-{number}", str(uuid.uuid4()))
+    assert [await trail.turn() for _ in range(3)] == [0.0, 0.0, None]
 
 
 async def test_n1_a_flood_of_bad_keys_is_limited_and_holds_nobody_up(world: World, tenant: str) -> None:

@@ -4,6 +4,7 @@ Callers only leave a note here; one loop writes, so that nobody waits for it. Of
 No token is ever among it, only the begin of one.
 """
 
+import functools
 import logging
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,11 +20,11 @@ from ductord.db.queries import Queries
 EVERY_S: Final = 60.0
 """How often the same is written, at most."""
 MAX_NOTES: Final = 10_000
-"""Different notes at one time; what comes beyond them is counted in the metric only."""
+"""Different notes at one time; what comes beyond them is counted in the metric only. As many again about keys that exist, so that noise hides nobody."""
 MAX_LINES: Final = 200
 """Of the log, in one turn."""
-MAX_TENANTS: Final = 50
-"""Whose rows are written in one turn."""
+TURN_S: Final = 2.0
+"""After so long a turn leaves what is left to the next one: its loop says between turns that it lives, however long callers wait for connections (KB-02)."""
 
 _log = logging.getLogger("ductor.security")
 _q: Final = Queries("ductord.access")
@@ -62,7 +63,7 @@ class Trail:
         """An attempt was refused. `prefix`: the begin of its token."""
         note = self._notes.get(attempt)
         if note is None:
-            if len(self._notes) >= MAX_NOTES:
+            if len(self._notes) >= (2 * MAX_NOTES if attempt.key_id else MAX_NOTES):
                 return
             note = self._notes[attempt] = _Note()
         note.unlogged += 1
@@ -81,12 +82,14 @@ class Trail:
         for attempt, note in self._notes.items():
             if attempt.key_id and note.untold and now - self._told.get(_line(attempt), float("-inf")) >= every_s:
                 due[attempt.tenant_id].append((attempt, note))
-        for tenant_id in list(due)[:MAX_TENANTS]:
-            await self._tell(tenant_id, due[tenant_id], now)
-        for tenant_id in list(self._used)[:MAX_TENANTS]:
-            await self._touch(tenant_id)
+        work = [functools.partial(self._tell, tenant_id, noted, now) for tenant_id, noted in due.items()]
+        work += [functools.partial(self._touch, tenant_id) for tenant_id in self._used]
+        for write in work:
+            await write()
+            if not last and self._clock() - now >= TURN_S:
+                return 0.0
         self._forget(now)
-        return 0.0 if len(due) > MAX_TENANTS or len(self._used) else None
+        return None
 
     def _write_log(self, now: float, every_s: float) -> None:
         lines = 0
