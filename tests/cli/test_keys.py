@@ -18,6 +18,7 @@ from tests.conftest import Cluster, Database
 from tests.support.certificates import Authority, as_environment
 from tests.support.dev import EXAMPLES, invoke
 from tests.support.keys import as_owner
+from tests.support.mother import mother
 from tests.support.stack import Member
 
 pytestmark = pytest.mark.xdist_group("keys")
@@ -42,12 +43,14 @@ class Secured:
             **server,
             **self.client,
         }
-        self.services = Member("services", SERVED, {**common, **self.database}, folder)
+        self.services = Member("services", SERVED, {**common, **self.database}, folder, mother=mother())
         targets = {f"DUCTOR_{name.upper()}_TARGET": self.services.target for name in CALLED}
         worker = {"DUCTOR_API_KEY_FILE": str(self.file("worker")), "DUCTOR_POLL_WAIT_MAX_MS": "500"}
-        self.worker = Member("worker", ("worker",), {**common, **targets, **worker}, folder)
+        self.worker = Member("worker", ("worker",), {**common, **targets, **worker}, folder, mother=mother())
         https = as_environment(self.authority.server("http_tls", name="gateway"))
-        self.gateway = Member("gateway", ("gateway",), {**common, **targets, **https}, folder, http=True)
+        self.gateway = Member(
+            "gateway", ("gateway",), {**common, **targets, **https}, folder, http=True, mother=mother()
+        )
 
     @property
     def members(self) -> tuple[Member, ...]:
