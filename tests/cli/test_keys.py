@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from ductord.cli.client import Connection, connected
 from ductord.cli.firsts import keyed
 from ductord.model.keys import PLATFORM_TENANT, parse_token
 from ductord.rpc.config import ConfigurationRefused, Settings
@@ -201,6 +202,23 @@ def test_what_goes_wrong_is_told(secured: Secured, arguments: list[str], key: st
     assert (got, output) == (code, "")
     assert said in errors
     assert "s" * 43 not in errors
+
+
+async def test_a_key_that_would_travel_in_plaintext_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond this machine; nothing is called yet."""
+    key = tmp_path / "key"
+    key.write_text("dk_acme." + "0" * 32 + "." + "s" * 43)
+    for target, tls, warned in (
+        ("dispatch:9090", "0", True),
+        ("127.0.0.1:1", "0", False),
+        ("dispatch:9090", "1", False),
+    ):
+        monkeypatch.setenv("DUCTOR_TARGET_TLS", tls)
+        async with connected(Connection(target=target, tenant="", key_file=str(key))) as client:
+            assert client.credential.token is not None
+        assert ("in plaintext" in capsys.readouterr().err) is warned, target
 
 
 async def test_a_worker_without_a_key_does_not_start_where_keys_are_asked_for() -> None:
