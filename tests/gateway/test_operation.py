@@ -9,8 +9,12 @@ import pytest
 
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductord.gateway.backends import BACKENDS
+from ductord.gateway.exchange import Exchange
 from ductord.gateway.service import SERVICE as GATEWAY
+from ductord.gateway.traffic import Traffic
+from ductord.rpc.config import Settings
 from ductord.rpc.host import hosting
+from ductord.rpc.metrics import Metrics
 from tests.gateway.peers import Peers, Running, fault, loopback, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,6 +74,19 @@ async def test_ob_01_requests_are_counted_by_door_rpc_and_code_only(gateway: Run
         'ductor_gateway_requests_total{code="UNIMPLEMENTED",door="connect",method="unknown"} 1.0',
     }
     assert "ductor_gateway_requests_in_flight 0.0" in text
+
+
+async def test_n1_only_the_gateway_knows_where_a_bad_key_came_from(caplog: pytest.LogCaptureFixture) -> None:
+    """A call is logged once, by the service that served it; who was refused for a credential here as well, with the address."""
+    traffic = Traffic(Metrics(), Settings())
+    with caplog.at_level("INFO", "ductor.access"):
+        for code in ("OK", "NOT_FOUND", "UNAUTHENTICATED", "PERMISSION_DENIED"):
+            exchange = Exchange([], "203.0.113.7")
+            with traffic.counted(exchange):
+                exchange.forwarded = True
+                exchange.ended(code, "")
+    told = [(line.__dict__["code"], line.__dict__["peer"]) for line in caplog.records]
+    assert told == [("UNAUTHENTICATED", "203.0.113.7"), ("PERMISSION_DENIED", "203.0.113.7")]
 
 
 async def test_more_requests_than_the_process_takes_are_refused() -> None:

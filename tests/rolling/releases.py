@@ -1,5 +1,7 @@
 """The release before this one, from the repository's own history."""
 
+import atexit
+import shutil
 import subprocess
 import tempfile
 from functools import cache
@@ -21,6 +23,7 @@ def older_tree() -> Path:
     if found.returncode != 0:
         pytest.skip(f"the history of this checkout has no {OLDER}, so there is no older release to run beside this one")
     folder = Path(tempfile.mkdtemp(prefix="ductor-older-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o711)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=found.stdout, check=True)
     return folder

@@ -1,18 +1,21 @@
 """What the gateway counts, times and logs of its requests. Labels are doors, RPCs of the contract and codes: a path or a tenant never is one (OB-01).
 
-A forwarded call is logged by the service that served it, under the same request id; here only what got no further, so that no call is logged twice.
+A forwarded call is logged by the service that served it, under the same request id; here only what got no further, so that no call is logged twice. But who was
+refused for a credential is logged here as well: to the service it came from the gateway.
 """
 
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from ductord.gateway.exchange import Exchange
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import refused
 from ductord.rpc.metrics import Metrics
+
+_REFUSED: Final = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 _access = logging.getLogger("ductor.access")
 
@@ -61,7 +64,7 @@ class Traffic:
         if timer is None:
             timer = self._timers[key[:2]] = self._seconds.labels(*key[:2])
         timer.observe(seconds)
-        if self._logs and not exchange.forwarded:
+        if self._logs and (not exchange.forwarded or exchange.code in _REFUSED):
             fields = {
                 "method": exchange.method,
                 "code": exchange.code,
