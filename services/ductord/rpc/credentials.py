@@ -59,7 +59,7 @@ class Credential:
         return () if token is None else (("authorization", f"Bearer {token.text}"),)
 
     def _look(self) -> None:
-        state = state_of(OPTION, self._path)
+        state = state_of(OPTION, self._path, once=True)
         if state == self._state:
             return
         token = parse_token(content_of(OPTION, self._path).decode("ascii", "replace").strip())

@@ -4,6 +4,7 @@ It keeps nothing and logs nothing: whose files they are says what is in force, a
 """
 
 import os
+import stat
 from typing import Final
 
 LARGEST: Final = 4 << 20
@@ -17,12 +18,19 @@ class Unfit(Exception):
     """A file that cannot be used; the message names the option."""
 
 
-def state_of(option: str, path: str) -> State:
-    """The state of the file that an option names. Raises `Unfit`."""
+def state_of(option: str, path: str, *, once: bool = False) -> State:
+    """The state of the file that an option names. `once`: it may be a pipe, which is read once and then never changes; else a pipe could hold up whoever looks.
+
+    Raises `Unfit`.
+    """
     try:
         found = os.stat(path)
     except OSError as error:
         raise Unfit(f"{option}={path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        if not once:
+            raise Unfit(f"{option}={path} cannot be read: it is no regular file")
+        return found.st_dev, found.st_ino
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
