@@ -22,7 +22,7 @@ AT_ONCE = 8
 """Checks that run beside each other: they mostly wait."""
 OWN = Path(__file__).resolve().parents[2] / "clients" / "python" / "worker.py"
 SCOPES = ("workflow_definition:write", "workflow:read", "workflow:write", "workflow_run:write", "worker:tasks")
-FAST = {"lease_ms": 2_500, "heartbeat_ms": 400, "sweep_ms": 200, "poll_ms": 200}
+FAST: dict[str, Any] = {"lease_ms": 2_500, "heartbeat_ms": 400, "sweep_ms": 200, "poll_ms": 200}
 
 FAULTS = {
     "doubles": ("lease", "conformance:echo failed: payload_invalid"),
@@ -64,7 +64,7 @@ FAULTS = {
 async def engine(database: Database, key_file: Path | None = None, **options: Any) -> AsyncIterator[Client]:
     """All services but worker and gateway in this process, and a client, which calls with a key where one is given."""
     services = roster.services([name for name in roster.NAMES if name not in ("worker", "gateway")])
-    async with serving(database, services, **FAST, **options) as edges:
+    async with serving(database, services, **{**FAST, **options}) as edges:
         target = edges.host.grpc_address.reachable
         named = Connection(target=target, tenant=TENANT)
         keyed = Connection(target=target, tenant="", key_file=str(key_file))
@@ -89,8 +89,8 @@ async def test_our_own_worker_does_what_a_worker_must(database: Database, tmp_pa
     key = (await minted(database, TENANT, *SCOPES, name="conformance")).token
     key_file = tmp_path / "key"
     key_file.write_text(key)
-    trial = Trial(command=[sys.executable, str(OWN)], tenant=TENANT, api_key=key)
-    async with engine(database, key_file, auth="keys") as client:
+    trial = Trial(command=[sys.executable, str(OWN)], tenant=TENANT, api_key=key, patience_s=20)
+    async with engine(database, key_file, auth="keys", lease_ms=4_000) as client:
         found = await results(client, [(check, trial) for check in CHECKS])
     assert {result.check: (result.faults, result.output) for result in found if not result.passed} == {}
 
