@@ -212,7 +212,7 @@ async def _turn(world: World) -> None:
 
 async def test_kb_02_what_is_put_down_keeps_its_loop_from_nothing(world: World) -> None:
     """KB-02: where every transaction waits long for a connection, the loop that notes the use of keys says between them that it lives."""
-    pool = world.host.server._pipeline.authenticator._pool  # type: ignore[union-attr]
+    pool = world.host.server._pipeline.authenticator._trail._pool  # type: ignore[union-attr]
     seconds = itertools.count(0.0, TURN_S)
     trail = Trail(pool, lambda: next(seconds))
     for number in range(2):

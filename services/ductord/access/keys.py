@@ -1,9 +1,7 @@
 """Who calls, by their API key, and whether they may (rulings N1, N2): the `Authenticator` of `DUCTOR_AUTH=keys`.
 
-A key is looked up in its own tenant's transaction, kept for `DUCTOR_KEY_CACHE_MS` and then looked up anew, so that a revocation counts within that
-time everywhere; whether its time is over is said by the database's clock. A secret is compared as its SHA-256, in constant time. While the database cannot
-be asked nobody is let in on what was known before: the call is UNAVAILABLE. Everything that is wrong with a key is one and the same answer; which of it,
-only log and audit trail say.
+A secret is compared as its SHA-256, in constant time. While the database cannot be asked nobody is let in on what was known before: the call is UNAVAILABLE.
+Everything that is wrong with a key is one and the same answer; which of it, only log and audit trail say. How a key is looked up is `lookups`' business.
 """
 
 import asyncio
@@ -14,15 +12,12 @@ from collections.abc import Iterable
 from typing import Final
 
 import asyncpg
-from cachetools import LRUCache
 from prometheus_client import Counter
 
 from ductord.access.limits import Attempts, Bucket, buckets
+from ductord.access.lookups import Known, Lookups, TooMany
 from ductord.access.minting import hash_of
 from ductord.access.trail import Attempt, Trail
-from ductord.db.outage import refusal_of
-from ductord.db.pool import retrying, tenant_transaction
-from ductord.db.queries import Queries
 from ductord.model.errors import Refusal
 from ductord.model.keys import PLATFORM_TENANT, Token, parse_token
 from ductord.rpc import caller as who
@@ -33,67 +28,19 @@ from ductord.rpc.host import Scope
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.permissions import PERMISSIONS
 
-MAX_KNOWN: Final = 20_000
-"""Keys that are kept in memory, and ids that were found to be no key's."""
-UNKNOWN_S: Final = 1.0
-"""How long an id that is no key's is not looked up again, at most."""
-LOOK_S: Final = 5.0
-"""How long a look-up may take before its callers are told that the database is away."""
-LANE: Final = 8
-"""How many callers may wait for their turn where too many failures came from where they come from."""
 USED_S: Final = 60.0
 TURN_MS: Final = 1_000
-
-_q: Final = Queries("ductord.access")
-
-Id = tuple[str, str]
-"""Tenant and key id, as a token names them."""
-
-
-class _Known:
-    """A key as it was when it was looked up. `ends`: when its time is over, by this process's clock."""
-
-    __slots__ = ("ends", "identity", "looked", "revoked", "secret_hash", "used")
-
-    def __init__(self, token_id: Id, row: asyncpg.Record, looked: float, used: float) -> None:
-        tenant_id, key_id = token_id
-        platform = tenant_id == PLATFORM_TENANT
-        scopes = frozenset(row["scopes"])
-        self.identity = who.Identity(
-            tenant_id=None if platform else tenant_id,
-            actor=f"key:{row['name']}",
-            scopes=scopes | {who.PLATFORM} if platform else scopes,
-            groups=tuple(row["groups"]),
-            acts_for_others=row["acts_for_others"],
-            key_id=str(uuid.UUID(key_id)),
-        )
-        self.secret_hash: bytes = row["secret_hash"]
-        self.revoked: bool = row["revoked"]
-        self.ends = float("inf") if row["left_s"] is None else looked + row["left_s"]
-        self.looked = looked
-        self.used = used
 
 
 class Keys:
     """The keys of a process: an `Authenticator` over the pool of any service that serves RPCs."""
 
     def __init__(self, pool: asyncpg.Pool, settings: Settings, metrics: Metrics) -> None:
-        self._pool = pool
         self._clock = asyncio.get_running_loop().time
-        self._fresh_s = settings.key_cache_ms / 1000
-        self._known: LRUCache[Id, _Known] = LRUCache(MAX_KNOWN)
-        self._unknown: LRUCache[Id, float] = LRUCache(MAX_KNOWN)
-        self._looking: dict[Id, asyncio.Task[_Known | None]] = {}
-        self._looks = asyncio.Semaphore(max(pool.get_max_size() // 2, 1))
-        """However many keys are asked for at once, calls that have theirs get connections too."""
-        self._strangers = asyncio.Semaphore(max(pool.get_max_size() // 2, 1))
-        """And however many strangers come, keys that are known are looked at anew."""
-        self._lane = asyncio.Semaphore(1)
-        self._in_lane = 0
         self._attempts = Attempts(self._clock, settings.key_attempts)
+        self._lookups = Lookups(pool, settings, metrics, self._attempts)
         self._trail = Trail(pool, self._clock)
         self._failures = failures(metrics)
-        self._lookups = metrics.counter("ductor_auth_lookups", "Keys that were looked up.", ("result",))
 
     async def identify(
         self, service: str, method: str, metadata: Iterable[tuple[str, str | bytes]], peer: str
@@ -122,7 +69,7 @@ class Keys:
     async def recheck(self, identity: who.Identity) -> None:
         """Look the key of a call that goes on up anew. Raises CREDENTIAL_INVALID, DATABASE_UNAVAILABLE."""
         owner = PLATFORM_TENANT if who.PLATFORM in identity.scopes else identity.tenant_id or ""
-        known = await self._look((owner, uuid.UUID(identity.key_id).hex))
+        known = await self._lookups.look((owner, uuid.UUID(identity.key_id).hex))
         if known is None or known.revoked or known.ends <= self._clock():
             self._failures.labels("ended").inc()
             raise _invalid()
@@ -135,101 +82,20 @@ class Keys:
         """Write the last of it, if the database is there."""
         with contextlib.suppress(Exception):
             await self._trail.turn(last=True)
-        for task in list(self._looking.values()):
-            task.cancel()
+        self._lookups.close()
 
-    async def _judged(self, token: Token, peer: str) -> _Known:
+    async def _judged(self, token: Token, peer: str) -> Known:
         """The key behind a token that is good. Raises CREDENTIAL_INVALID, TOO_MANY_ATTEMPTS, DATABASE_UNAVAILABLE."""
-        token_id = token.tenant_id, token.key_id
-        known = self._known.get(token_id)
-        if known is None or self._clock() - known.looked >= self._fresh_s:
-            known = await self._found(token_id, peer, known)
+        try:
+            known = await self._lookups.find((token.tenant_id, token.key_id), peer)
+        except TooMany as many:
+            raise self._too_many(many.wait_s, peer, token) from None
         reason = _fault(known, token, self._clock())
         if known is not None and not reason:
             return known
-        names = buckets(host_of(peer), token.tenant_id, token.key_id)
-        raise self._bad(reason, peer, names, token, known)
+        raise self._bad(reason, peer, buckets(host_of(peer), token.tenant_id, token.key_id), token, known)
 
-    async def _found(self, token_id: Id, peer: str, stale: _Known | None) -> _Known | None:
-        """Look a key up, unless it was found to be none a moment ago. Ids that this process does not know are looked up freely only as often as
-        failures may be."""
-        if stale is not None:
-            return await self._look(token_id)
-        if self._clock() - self._unknown.get(token_id, float("-inf")) < min(self._fresh_s, UNKNOWN_S):
-            return None
-        await _entered(self._strangers)
-        try:
-            # Now, after those who came before have been judged.
-            wait = self._attempts.wait_s(buckets(host_of(peer), *token_id))
-            if not wait:
-                return await self._look(token_id)
-        finally:
-            self._strangers.release()
-        return await self._found_in_lane(token_id, wait)
-
-    async def _found_in_lane(self, token_id: Id, wait: float) -> _Known | None:
-        """Look up an id where too many failures were before it, one after the other. Not at all would mean that strangers who share a host, or only know a
-        tenant's name, keep out every good key that this process has not met yet: after a restart, all of them. Raises TOO_MANY_ATTEMPTS when the lane is full.
-        """
-        if self._in_lane >= LANE:
-            self._failures.labels("too_many_attempts").inc()
-            raise _too_many(wait)
-        self._in_lane += 1
-        try:
-            await _entered(self._lane)
-            try:
-                return await self._look(token_id)
-            finally:
-                self._lane.release()
-        finally:
-            self._in_lane -= 1
-
-    async def _look(self, token_id: Id) -> _Known | None:
-        """The key as it is now; those who ask for the same at the same time share one look. A caller who goes away takes it from nobody.
-
-        Raises DATABASE_UNAVAILABLE.
-        """
-        task = self._looking.get(token_id)
-        if task is None:
-            task = self._looking[token_id] = asyncio.create_task(self._look_up(token_id))
-            task.add_done_callback(lambda done: self._looked(token_id, done))
-        try:
-            async with asyncio.timeout(LOOK_S):  # in a black hole the look's own end takes as long as its roll-back
-                return await asyncio.shield(task)
-        except TimeoutError as error:
-            raise (refusal_of(error) or error) from None
-
-    def _looked(self, token_id: Id, done: asyncio.Task[_Known | None]) -> None:
-        self._looking.pop(token_id, None)
-        if not done.cancelled():
-            done.exception()  # its callers have it; without any left nobody needs it
-
-    async def _look_up(self, token_id: Id) -> _Known | None:
-        tenant_id, key_id = token_id
-
-        async def look() -> asyncpg.Record | None:
-            async with tenant_transaction(self._pool, tenant_id) as db:
-                return await db.fetchrow(_q["look_up"], tenant_id, str(uuid.UUID(key_id)))
-
-        looked = self._clock()
-        try:
-            async with asyncio.timeout(LOOK_S), self._looks:
-                row = await retrying(look, tries=3)
-        except Exception as error:
-            refusal = refusal_of(error)
-            self._lookups.labels("failed").inc()
-            raise refusal or error from None
-        if row is None:
-            self._known.pop(token_id, None)
-            self._unknown[token_id] = self._clock()
-            self._lookups.labels("unknown").inc()
-            return None
-        before = self._known.get(token_id)
-        known = self._known[token_id] = _Known(token_id, row, looked, before.used if before else float("-inf"))
-        self._lookups.labels("found").inc()
-        return known
-
-    def _named(self, known: _Known, service: str, tenants: set[str], token: Token, peer: str) -> who.Identity:
+    def _named(self, known: Known, service: str, tenants: set[str], token: Token, peer: str) -> who.Identity:
         """The identity with the tenant that the call names. Raises TENANT_MISMATCH; of the platform's keys TENANT_REQUIRED, TENANT_INVALID."""
         identity = known.identity
         if identity.tenant_id is not None:
@@ -252,17 +118,21 @@ class Keys:
         )
 
     def _bad(
-        self, reason: str, peer: str, names: tuple[Bucket, ...], token: Token | None = None, known: _Known | None = None
+        self, reason: str, peer: str, names: tuple[Bucket, ...], token: Token | None = None, known: Known | None = None
     ) -> Refusal:
         """What a bad credential is answered, having been counted."""
         if wait := self._attempts.take(names):
-            self._failures.labels("too_many_attempts").inc()
-            self._trail.refused(Attempt(reason="too_many_attempts", host=host_of(peer)), token.prefix if token else "")
-            return _too_many(wait)
+            return self._too_many(wait, peer, token)
         self._note(reason, token, peer, known)
         return _invalid()
 
-    def _note(self, reason: str, token: Token | None, peer: str, known: _Known | None) -> None:
+    def _too_many(self, wait_s: float, peer: str, token: Token | None) -> Refusal:
+        self._failures.labels("too_many_attempts").inc()
+        self._trail.refused(Attempt(reason="too_many_attempts", host=host_of(peer)), token.prefix if token else "")
+        message = "too many attempts with bad keys came from this address; try again later"
+        return refused("TOO_MANY_ATTEMPTS", message, retry_after_ms=int(wait_s * 1000) + 1)
+
+    def _note(self, reason: str, token: Token | None, peer: str, known: Known | None) -> None:
         self._failures.labels(reason).inc()
         attempt = Attempt(
             reason=reason,
@@ -304,7 +174,7 @@ def _given(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str | None, set
     return who.credential_of(authorizations), tenants
 
 
-def _fault(known: _Known | None, token: Token, now: float) -> str:
+def _fault(known: Known | None, token: Token, now: float) -> str:
     """What is wrong; empty if nothing is. A secret is judged before what became of the key."""
     given = hash_of(token.secret)
     if known is None:
@@ -318,17 +188,3 @@ def _fault(known: _Known | None, token: Token, now: float) -> str:
 
 def _invalid() -> Refusal:
     return refused("CREDENTIAL_INVALID", "the key is not good: unknown, expired or revoked")
-
-
-async def _entered(room: asyncio.Semaphore) -> None:
-    """Wait for a place, no longer than for a look. Raises DATABASE_UNAVAILABLE."""
-    try:
-        async with asyncio.timeout(LOOK_S):
-            await room.acquire()
-    except TimeoutError as error:
-        raise (refusal_of(error) or error) from None
-
-
-def _too_many(wait_s: float) -> Refusal:
-    message = "too many attempts with bad keys came from this address; try again later"
-    return refused("TOO_MANY_ATTEMPTS", message, retry_after_ms=int(wait_s * 1000) + 1)

@@ -110,13 +110,15 @@ def inside_of(metadata: Iterable[tuple[str, str | bytes]], secret: str) -> Ident
 
     Raises TENANT_INVALID.
     """
+    if not secret:
+        return None
     given, tenants = "", set()
     for key, value in metadata:
         if key == INSIDE_KEY:
             given = value if isinstance(value, str) else ""
         elif key == TENANT_KEY:
             tenants.add(value)
-    if not secret or not given or not hmac.compare_digest(given.encode(), secret.encode()):
+    if not given or not hmac.compare_digest(given.encode(), secret.encode()):
         return None
     tenant = tenants.pop() if len(tenants) == 1 else ""
     tenant_id = checked_tenant(tenant if isinstance(tenant, str) else "")
