@@ -3,6 +3,7 @@
 | module       | what is in it                                                                                             |
 |--------------|-----------------------------------------------------------------------------------------------------------|
 | `config`     | `Settings`: every option, from `DUCTOR_*`; `pool("trigger")`, `target("dispatch")`, `printable()`         |
+| `options`    | the options by topic, of which `Settings` is made, each with its rules                                    |
 | `addresses`  | listen addresses, the rule that auth off stays on loopback (N3), callers' hosts                           |
 | `host`       | `Service` (what a deployable is), `Scope` (what its `start` gets), `hosting`, `serve`                     |
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
