@@ -73,7 +73,7 @@ async def test_n1_a_revocation_ends_calls_and_what_waits(world: World, tenant: s
     )
     page = asyncio.ensure_future(watched_page(world, run, lost.token))
     pipeline = world.host.server._pipeline
-    await until(lambda: len(pipeline._going_on) == 4)
+    await until(lambda: len(pipeline.going_on) == 4)
     shown = await revoke(world, lost.key.key_id, chief.token)
     assert (shown.status, shown.revoked_by) == (
         admin.API_KEY_STATUS_REVOKED,
@@ -84,7 +84,7 @@ async def test_n1_a_revocation_ends_calls_and_what_waits(world: World, tenant: s
         for refused in (await polling, await waiting, await refusal(_to_its_end(watch))):
             assert (refused.code, refused.reason) == ("UNAUTHENTICATED", "CREDENTIAL_INVALID")
         assert "CREDENTIAL_INVALID" in await page
-    assert not pipeline._going_on
+    assert not pipeline.going_on
     assert list((await list_runs(world, (await minted(world.database, tenant)).token)).data)
 
 

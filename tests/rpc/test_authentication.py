@@ -124,7 +124,7 @@ async def test_who_calls_is_who_the_key_says_n1(running: Running) -> None:
     [call] = running.streams.callers
     assert (call.tenant_id, call.actor, call.key_id, call.authenticated) == ("acme", "key:app", "k", True)
     assert running.book.asked == [(SERVICE, "WatchRun", "ipv4:10.0.0.1:5")]
-    assert not running.pipeline._going_on
+    assert not running.pipeline.going_on
 
 
 async def test_a_process_knows_its_own_calls_n1(running: Running) -> None:
@@ -163,7 +163,7 @@ async def test_a_stream_that_waits_ends_with_its_key_n1(running: Running) -> Non
     with pytest.raises(Aborted):
         await reading
     assert wire.ended is grpc.StatusCode.UNAUTHENTICATED
-    assert not running.pipeline._going_on
+    assert not running.pipeline.going_on
 
 
 async def test_a_stream_is_not_cancelled_in_grpcs_hands_n1(running: Running) -> None:
@@ -185,7 +185,7 @@ async def test_a_caller_that_leaves_at_that_moment_is_gone_n1(running: Running) 
     wire, told = Wire(), list[int]()
     reading = asyncio.ensure_future(read(running.watch(wire), told))
     await until(lambda: len(told) == 2)
-    [call] = running.pipeline._going_on
+    [call] = running.pipeline.going_on
     call.end(refused("CREDENTIAL_INVALID", "gone"))
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -196,8 +196,8 @@ async def test_a_caller_that_leaves_at_that_moment_is_gone_n1(running: Running) 
 async def test_a_call_that_has_answered_is_left_alone_n1(running: Running) -> None:
     """A key that is looked up while its call ends: the answer is on its way, and a cancellation would take it from its caller."""
     reading = asyncio.ensure_future(read(running.watch(Wire()), []))
-    await until(lambda: bool(running.pipeline._going_on))
-    [call] = running.pipeline._going_on
+    await until(lambda: bool(running.pipeline.going_on))
+    [call] = running.pipeline.going_on
     looked = asyncio.Event()
 
     async def slow(identity: who.Identity) -> None:
@@ -208,10 +208,10 @@ async def test_a_call_that_has_answered_is_left_alone_n1(running: Running) -> No
     rechecking = asyncio.ensure_future(running.pipeline.recheck())
     await asyncio.sleep(0)
     running.streams.let_go.set()
-    await until(lambda: not running.pipeline._going_on)
+    await until(lambda: not running.pipeline.going_on)
     looked.set()
     await rechecking
-    assert call._ended is None
+    assert call.ended is None
     await reading
 
 
@@ -222,7 +222,7 @@ async def test_what_waits_goes_on_while_the_database_is_away_but_not_for_ever_n1
     running.book.gone = "DATABASE_UNAVAILABLE"
     await running.pipeline.recheck()
     assert (await anext(answers)).seq == 1
-    [call] = running.pipeline._going_on
+    [call] = running.pipeline.going_on
     call.verified -= 31
     await running.pipeline.recheck()
     with pytest.raises(Aborted):

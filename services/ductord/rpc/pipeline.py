@@ -20,6 +20,7 @@ from ductord.rpc import caller as who
 from ductord.rpc import errors
 from ductord.rpc.addresses import host_of
 from ductord.rpc.config import Settings
+from ductord.rpc.going_on import LongCalls
 from ductord.rpc.hygiene import refuse_faults
 from ductord.rpc.metrics import Metrics
 from ductord.rpc.tracing import start_span
@@ -32,8 +33,6 @@ QUIET: Final = frozenset({"ductor.workflow.v1.TaskService"})
 """Services whose successful calls are logged at debug only: workers poll for ever."""
 WAITING: Final = frozenset({"PollTasks", "WaitOperation", "TriggerWorkflow"})
 """RPCs with one answer that may wait long for it: their callers' keys are looked at again meanwhile, as those of streams are."""
-UNVERIFIED_S: Final = 30.0
-"""How long such a call goes on while the database cannot say whether its key is still good."""
 
 _NOBODY: Final = who.Identity(tenant_id=None)
 """Who calls as long as that has not been said."""
@@ -58,7 +57,7 @@ class Pipeline:
         """Who says who calls, where they are not. Without one nobody is let in."""
         self.inside = ""
         """By which the process knows its own calls; empty: it makes none."""
-        self._going_on: set[_Call] = set()
+        self.going_on = LongCalls()
         self.calls = metrics.counter("ductor_grpc_calls", "RPCs served, by method and code.", ("method", "code"))
         self.seconds = metrics.histogram(
             "ductor_grpc_call_seconds", "Time that RPCs took, long waits included.", ("method",)
@@ -104,40 +103,10 @@ class Pipeline:
         finally:
             self._in_flight -= 1
 
-    @contextmanager
-    def rechecked(self, call: "_Call") -> Iterator[None]:
-        """While a long call goes on, its caller's key is looked at again and again (`recheck`). Raises CREDENTIAL_INVALID when it is not good any more."""
-        self._going_on.add(call)
-        try:
-            yield
-        except asyncio.CancelledError:
-            call.raise_if_ended()
-            raise
-        finally:
-            self._going_on.discard(call)
-
     async def recheck(self) -> None:
-        """Look once at the keys of all calls that go on, each key once, and end the calls whose key is not good any more."""
-        calls: dict[who.Identity, list[_Call]] = {}
-        for call in self._going_on:
-            calls.setdefault(call.identity, []).append(call)
-        await asyncio.gather(*(self._recheck(identity, its) for identity, its in calls.items()))
-
-    async def _recheck(self, identity: who.Identity, calls: "list[_Call]") -> None:
-        if self.authenticator is None or identity.key_id == who.INSIDE:
-            return
-        now = asyncio.get_running_loop().time()
-        try:
-            await self.authenticator.recheck(identity)
-        except Refusal as refusal:
-            judged = refusal.code == "UNAUTHENTICATED"
-            for call in calls:
-                # One that has ended meanwhile is in gRPC's hands: its answer is on its way.
-                if call in self._going_on and (judged or now - call.verified > UNVERIFIED_S):
-                    call.end(refusal)
-        else:
-            for call in calls:
-                call.verified = now
+        """Look once at the keys of all calls that go on, and end those whose key is not good any more."""
+        if self.authenticator is not None:
+            await self.going_on.recheck(self.authenticator)
 
     def logs(self, code: str, quiet: bool) -> bool:
         """Whether a call that ended so is written to the access log."""
@@ -174,7 +143,7 @@ class _Around:
                 request = self._pipeline.decoded(self._decode, encoded)
                 if not self._rechecked:
                     return await self._method(request, context)
-                with self._pipeline.rechecked(call):
+                with self._pipeline.going_on.begun(call.identity):
                     return await self._method(request, context)
         except Exception as error:
             refusal = call.refusal_of(error)
@@ -191,9 +160,9 @@ class _Around:
                     await call.authenticate(self._method_name)
                 answers = self._method(self._pipeline.decoded(self._decode, encoded), context)
                 if self._rechecked:
-                    with self._pipeline.rechecked(call):
+                    with self._pipeline.going_on.begun(call.identity) as long:
                         async for answer in answers:
-                            with call.handing_over():
+                            with long.handing_over():
                                 yield answer
                 else:
                     async for answer in answers:
@@ -247,11 +216,6 @@ class _Call:
         self._span = start_span(around._span, traceparent=trace, kind="server")
         self._token: Any = None
         self.identity = _NOBODY
-        self.verified = 0.0
-        """When its caller was last known to be good."""
-        self._task: asyncio.Task[Any] | None = None
-        self._handing_over = False
-        self._ended: Refusal | None = None
 
     def take_at_word(self) -> None:
         """Who calls, authentication being off. Raises as `tenant_of`."""
@@ -267,30 +231,7 @@ class _Call:
                 raise errors.refused("CREDENTIAL_INVALID", "nobody may call: the process has no way to look at keys")
             peer = self._context.peer() or ""
             identity = await pipeline.authenticator.identify(self._around._service, method, self._metadata, peer)
-        self._task = asyncio.current_task()
-        self.verified = asyncio.get_running_loop().time()
         self._known(identity)
-
-    @contextmanager
-    def handing_over(self) -> Iterator[None]:
-        """While an answer of a stream is sent: nothing may be cancelled in gRPC's own hands. Raises when the call was ended meanwhile."""
-        self._handing_over = True
-        yield
-        self._handing_over = False
-        if self._ended is not None:
-            raise self._ended
-
-    def end(self, refusal: Refusal) -> None:
-        """Have the call end with `refusal`, wherever it waits."""
-        if self._ended is None and self._task is not None:
-            self._ended = refusal
-            if not self._handing_over:
-                self._task.cancel()
-
-    def raise_if_ended(self) -> None:
-        """After a cancellation: raise the refusal if it was ours and no other's as well."""
-        if self._ended is not None and self._task is not None and self._task.uncancel() == 0:
-            raise self._ended
 
     def _known(self, identity: who.Identity) -> None:
         self.identity = identity
