@@ -5,6 +5,7 @@ process go over a Unix socket that only its own user can enter, never over a sec
 """
 
 import asyncio
+import os
 import secrets
 import shutil
 import tempfile
@@ -41,6 +42,9 @@ QUIET_LIMIT_S: Final = 0.25
 """How long a stop waits at most for a moment without new calls."""
 HEADROOM: Final = 2
 """gRPC itself stops reading at twice the limit, so that what is just too large still gets a coded answer."""
+
+SOCKET_PATH_MAX: Final = 107
+"""Bytes that Linux takes."""
 
 if TYPE_CHECKING:
     _Handler = grpc.GenericRpcHandler[Any, Any]
@@ -109,7 +113,11 @@ class RpcServer:
             except OSError as error:
                 message = f"services of one process call each other over a socket in a temporary folder: {error}; set TMPDIR to one that can be written to"
                 raise ConfigurationRefused(message) from None
-            address = Address(path=f"{self._folder}/rpc")
+            path = f"{self._folder}/rpc"
+            if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+                message = f"services of one process call each other over a socket, whose path would be too long: {path}; set TMPDIR to a shorter one"
+                raise ConfigurationRefused(message)
+            address = Address(path=path)
             self._inside = _bound(self._server, address, None).reachable
         return self._inside
 
