@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import httpx
 import msgspec
+import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -18,6 +19,7 @@ from google.rpc import error_details_pb2
 
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
+from ductord.access import keys
 from ductord.admin.service import SERVICE as ADMIN
 from ductord.coordinator.service import SERVICE as COORDINATOR
 from ductord.definition.service import SERVICE as DEFINITION
@@ -101,7 +103,7 @@ def path_of(rpc: MethodDescriptor) -> str:
 
 @asynccontextmanager
 async def suite(database: Database, **options: Any) -> AsyncIterator[World]:
-    """The suite; what it has looked up it keeps for 100 ms."""
+    """The suite. What it has looked up it keeps for 100 ms; what it notes of keys is written when a test says so (`Keys.turn`)."""
     settings = Settings(
         **{
             "database_url": database.owner,
@@ -115,12 +117,14 @@ async def suite(database: Database, **options: Any) -> AsyncIterator[World]:
             **options,
         }
     )
-    async with (
-        hosting(SERVICES, settings) as host,
-        grpc.aio.insecure_channel(host.grpc_address.reachable) as channel,
-        httpx.AsyncClient(base_url=f"http://{host.http_address}", timeout=60) as http,
-    ):
-        yield World(host, database, channel, http)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "TURN_MS", 3_600_000)  # a turn of its own between two attempts would tell them apart
+        async with (
+            hosting(SERVICES, settings) as host,
+            grpc.aio.insecure_channel(host.grpc_address.reachable) as channel,
+            httpx.AsyncClient(base_url=f"http://{host.http_address}", timeout=60) as http,
+        ):
+            yield World(host, database, channel, http)
 
 
 async def list_runs(world: World, token: str, tenant_id: str = "") -> Any:
