@@ -182,7 +182,7 @@ async def test_a_draining_process_gives_no_work(dispatching: Dispatching, queue:
         waiting = asyncio.create_task(client.poll(wait_ms=30_000))
         await _waiting(client, 1)
         [(_, scope)] = client.host._scopes
-        for drain in scope._drains:
+        for drain in scope.drains:
             await drain()
         assert await asyncio.wait_for(waiting, 20) == []
         with pytest.raises(grpc.aio.AioRpcError) as refused:

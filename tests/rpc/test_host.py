@@ -120,7 +120,7 @@ async def test_kb_01_the_order_of_a_stop() -> None:
                 seen.append(f"{name} turns")
 
             async def close() -> None:
-                assert all(loop.stopping for loop in scope._loops)
+                assert all(loop.stopping for loop in scope.loops)
                 seen.append(f"{name} closes")
 
             scope.on_drain(drain)

@@ -5,7 +5,9 @@
 | `config`     | `Settings`: every option, from `DUCTOR_*`; `pool("trigger")`, `target("dispatch")`, `printable()`         |
 | `options`    | the options by topic, of which `Settings` is made, each with its rules                                    |
 | `addresses`  | listen addresses, the rule that auth off stays on loopback (N3), callers' hosts                           |
-| `host`       | `Service` (what a deployable is), `Scope` (what its `start` gets), `hosting`, `serve`                     |
+| `host`       | `Service` (what a deployable is), `hosting`, `serve`: the process, its start and its stop                 |
+| `scope`      | `Scope`: what a service's `start` registers on                                                            |
+| `stopping`   | steps of a stop that may not hold up the others                                                           |
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |
 | `tls`        | certificates from files, renewed while the process runs                                                   |
