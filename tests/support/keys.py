@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncpg
 
-from ductord.access import minting
+from ductord.access import drafts, minting
 from ductord.access.minting import By, Minted
 from ductord.db.pool import open_pool
 from ductord.model.keys import PLATFORM_SCOPES, PLATFORM_TENANT, TENANT_SCOPES
@@ -19,7 +19,7 @@ async def minted(database: Database, tenant_id: str, *scopes: str, name: str = "
     every: Sequence[str] = PLATFORM_SCOPES if tenant_id == PLATFORM_TENANT else TENANT_SCOPES
     pool = await open_pool(database.dsn("admin"), "admin", max_size=1)
     try:
-        draft = minting.drafted(tenant_id, name=name or minting.new_token("t").key_id, scopes=scopes or every, **fields)
+        draft = drafts.drafted(tenant_id, name=name or drafts.new_token("t").key_id, scopes=scopes or every, **fields)
         return await minting.bootstrap(pool, draft, BY)
     finally:
         await pool.close()

@@ -14,9 +14,9 @@ from typing import Final
 import asyncpg
 from prometheus_client import Counter
 
+from ductord.access.drafts import hash_of
 from ductord.access.limits import Attempts, Bucket, buckets
 from ductord.access.lookups import Known, Lookups, TooMany
-from ductord.access.minting import hash_of
 from ductord.access.trail import Attempt, Trail
 from ductord.model.errors import Refusal
 from ductord.model.keys import PLATFORM_TENANT, Token, parse_token

@@ -4,11 +4,6 @@ The functions run in a transaction of the key's tenant (`db.pool.tenant_transact
 nowhere: of its secret only the SHA-256 is stored. Nothing here asks who may: that is judged before.
 """
 
-import base64
-import hashlib
-import secrets
-import uuid
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,72 +11,21 @@ import asyncpg
 import msgspec
 import orjson
 
+from ductord.access.drafts import Draft, hash_of, new_token
+from ductord.access.kept import Key, key_of, not_found
 from ductord.db.pool import retrying, tenant_transaction
 from ductord.db.queries import Queries
-from ductord.model.errors import Refusal
 from ductord.model.ids import canonical, derived
-from ductord.model.keys import NAME, PLATFORM_SCOPES, PLATFORM_TENANT, TENANT_SCOPES, Token
-from ductord.rpc.bounds import bounded
-from ductord.rpc.errors import field_invalid, field_required, refused
+from ductord.model.keys import Token
+from ductord.rpc.errors import field_invalid, refused
 
 MAX_KEYS: Final = 1_000
 """Of a tenant, that are not revoked and not replaced; those that are replaced have an end."""
-MAX_GROUPS: Final = 50
-MAX_GROUP_BYTES: Final = 128
 OVERLAP_S: Final = 86_400
 """How long a replaced key stays good where nothing is said."""
 MAX_OVERLAP_S: Final = 90 * 86_400
 
 _q: Final = Queries("ductord.access", "minting.sql")
-
-
-class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is stored, at the database's time `now`; without its secret."""
-
-    tenant_id: str
-    key_id: str
-    name: str
-    scopes: tuple[str, ...]
-    groups: tuple[str, ...]
-    acts_for_others: bool
-    create_time: datetime
-    created_by: str
-    expire_time: datetime | None
-    revoke_time: datetime | None
-    revoked_by: str
-    rotated_from: str
-    rotated_to: str
-    last_use_time: datetime | None
-    now: datetime
-
-    @property
-    def status(self) -> str:
-        """`active`, `expired` or `revoked`."""
-        if self.revoke_time is not None:
-            return "revoked"
-        return "expired" if self.expire_time is not None and self.expire_time <= self.now else "active"
-
-    @property
-    def prefix(self) -> str:
-        """What its token begins with."""
-        return Token(tenant_id=self.tenant_id, key_id=uuid.UUID(self.key_id).hex, secret="").prefix
-
-
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that is to be made, judged as far as it can be without a row. Its ids are made with it, so that its transaction may be repeated."""
-
-    tenant_id: str
-    name: str
-    scopes: tuple[str, ...]
-    groups: tuple[str, ...] = ()
-    acts_for_others: bool = False
-    expire_time: datetime | None = None
-    token: Token
-
-    @property
-    def key_id(self) -> str:
-        """As ids are written."""
-        return str(uuid.UUID(self.token.key_id))
 
 
 class By(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,45 +45,6 @@ class Minted(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Minted({self.key.prefix}…)"
-
-
-def drafted(
-    tenant_id: str,
-    *,
-    name: str,
-    scopes: Sequence[str],
-    groups: Sequence[str] = (),
-    acts_for_others: bool = False,
-    expire_time: datetime | None = None,
-) -> Draft:
-    """A key to be made for a tenant, or for the platform (`PLATFORM_TENANT`). Raises FIELD_REQUIRED, FIELD_INVALID, FIELD_DUPLICATE, BATCH_TOO_LARGE."""
-    if not name:
-        raise field_required("name")
-    if not NAME.fullmatch(name):
-        raise field_invalid("name", "is 1 to 64 letters, digits, `.`, `_` and `-`")
-    if not scopes:
-        raise field_required("scopes")
-    allowed = PLATFORM_SCOPES if tenant_id == PLATFORM_TENANT else TENANT_SCOPES
-    for index, scope in enumerate(scopes):
-        if scope not in allowed:
-            raise field_invalid(f"scopes[{index}]", f"is none of {', '.join(allowed)}")
-    _refuse_twice("scopes", scopes)
-    if len(groups) > MAX_GROUPS:
-        message = f"groups has {len(groups)} names, the limit is {MAX_GROUPS}"
-        raise refused("BATCH_TOO_LARGE", message, field="groups", limit=MAX_GROUPS)
-    for index, group in enumerate(groups):
-        if not bounded(f"groups[{index}]", group, MAX_GROUP_BYTES):
-            raise field_invalid(f"groups[{index}]", "is empty")
-    _refuse_twice("groups", groups)
-    return Draft(
-        tenant_id=tenant_id,
-        name=name,
-        scopes=tuple(scopes),
-        groups=tuple(groups),
-        acts_for_others=acts_for_others,
-        expire_time=expire_time,
-        token=new_token(tenant_id),
-    )
 
 
 async def make(db: asyncpg.Connection, draft: Draft, by: By) -> Minted:
@@ -225,37 +130,10 @@ async def bootstrap(pool: asyncpg.Pool, draft: Draft, by: By) -> Minted:
     return await retrying(attempt)
 
 
-def key_of(row: asyncpg.Record | None) -> Key:
-    """A row with `now`. Raises API_KEY_NOT_FOUND where there is none."""
-    if row is None:
-        raise not_found()
-    same = ("tenant_id", "name", "acts_for_others", "create_time", "created_by", "expire_time", "revoke_time")
-    values: dict[str, Any] = {name: row[name] for name in (*same, "revoked_by", "last_use_time", "now")}
-    values |= {name: str(row[name] or "") for name in ("key_id", "rotated_from", "rotated_to")}
-    return Key(scopes=tuple(row["scopes"]), groups=tuple(row["groups"]), **values)
-
-
 def refuse_overlap(overlap_s: int) -> None:
     """Raises FIELD_INVALID for what no overlap can be."""
     if not 0 <= overlap_s <= MAX_OVERLAP_S:
         raise field_invalid("overlap_seconds", f"is between 0 and {MAX_OVERLAP_S:,}")
-
-
-def not_found() -> Refusal:
-    """The one answer for every id that names no key of this tenant's (TN-01)."""
-    return refused("API_KEY_NOT_FOUND", "there is no such key")
-
-
-def new_token(tenant_id: str) -> Token:
-    """A token that no key has yet. Its id is random and not ordered by time: by its first digits a person recognises it."""
-    key_id = uuid.UUID(bytes=secrets.token_bytes(16), version=4).hex
-    secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
-    return Token(tenant_id=tenant_id, key_id=key_id, secret=secret)
-
-
-def hash_of(secret: str) -> bytes:
-    """What is stored of a secret: 32 random bytes need no salt and no slow hash."""
-    return hashlib.sha256(secret.encode()).digest()
 
 
 async def _insert(db: asyncpg.Connection, draft: Draft, by: By, action: str, *, rotated_from: str = "") -> Minted:
@@ -297,14 +175,6 @@ def _uuid_of(key_id: str) -> str:
     if known is None:
         raise not_found()
     return known
-
-
-def _refuse_twice(field: str, texts: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for index, text in enumerate(texts):
-        if text in seen:
-            raise refused("FIELD_DUPLICATE", f"{field}[{index}] stands twice in the request", field=f"{field}[{index}]")
-        seen.add(text)
 
 
 def _refuse_past(expire_time: datetime | None, now: datetime) -> None:

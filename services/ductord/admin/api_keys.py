@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 import asyncpg
 
 from ductor.workflow.v1 import admin_service_pb2 as api
-from ductord.access import minting
-from ductord.access.minting import By, Key
+from ductord.access import drafts, minting
+from ductord.access.kept import Key, key_of
+from ductord.access.minting import By
 from ductord.db.pool import OnRetry, retrying, tenant_transaction
 from ductord.db.queries import Queries
 from ductord.model.ids import canonical
@@ -42,7 +43,7 @@ class ApiKeys:
     async def create(self, request: api.CreateApiKeyRequest) -> api.CreateApiKeyResponse:
         """Make one. Raises FIELD_REQUIRED, FIELD_INVALID, FIELD_DUPLICATE, BATCH_TOO_LARGE, API_KEY_NAME_TAKEN, TOO_MANY_API_KEYS."""
         by = _by(request)
-        draft = minting.drafted(
+        draft = drafts.drafted(
             caller().tenant,
             name=request.name,
             scopes=request.scopes,
@@ -70,7 +71,7 @@ class ApiKeys:
         async def look(db: asyncpg.Connection) -> tuple[datetime, list[Key]]:
             now = await db.fetchval("select eec_now()")
             rows = await db.fetch(_q["list_keys"], tenant_id, word, time, key_id, page.fetch)
-            return now, [minting.key_of(row) for row in rows]
+            return now, [key_of(row) for row in rows]
 
         now, keys = await self._in_transaction(look)
         told = keys[: page.size]
@@ -85,7 +86,7 @@ class ApiKeys:
         overlap_s = request.overlap_seconds if request.HasField("overlap_seconds") else minting.OVERLAP_S
         minting.refuse_overlap(overlap_s)
         expire_time = _expire_time(request)
-        token = minting.new_token(tenant_id)
+        token = drafts.new_token(tenant_id)
 
         async def turn(db: asyncpg.Connection) -> minting.Minted:
             return await minting.rotate(

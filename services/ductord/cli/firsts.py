@@ -11,7 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from ductord.access import minting
+from ductord.access import drafts, minting
 from ductord.access.minting import By
 from ductord.cli.ending import CommandFailed
 from ductord.cli.keys import write_token
@@ -51,7 +51,7 @@ async def keyed(folder: Path, settings: Settings) -> Settings:
 
 async def _see_to(pool: asyncpg.Pool, tenant_id: str, file: Path) -> None:
     there = _kept(file)
-    draft = minting.drafted(
+    draft = drafts.drafted(
         tenant_id, name=NAME, scopes=PLATFORM_SCOPES if tenant_id == PLATFORM_TENANT else TENANT_SCOPES
     )
 
