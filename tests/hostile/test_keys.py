@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,10 +15,13 @@ from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_signal_service_pb2_grpc import WorkflowSignalServiceStub
 from ductord.db.ids import new_id
-from ductord.model.keys import WORKFLOW_READ
+from ductord.model.keys import ADMIN, TASKS, WORKFLOW_READ
 from ductord.rpc.errors import refusal_from
+from ductord.rpc.host import hosting
+from ductord.worker.service import SERVICE as WORKER
 from tests.access.world import World, reason_of, suite
 from tests.conftest import Cluster
+from tests.rpc.echo import loopback
 from tests.support.api import Api
 from tests.support.edges import refusal
 from tests.support.keys import bearer, minted
@@ -116,6 +120,24 @@ async def test_n1_who_says_two_things_has_said_nothing(world: World, tenant: str
     for metadata, reason in cases:
         # Who fails so often is told so instead, now and then.
         assert await told(*metadata) in {reason, "TOO_MANY_ATTEMPTS" if reason == "CREDENTIAL_INVALID" else reason}
+
+
+async def test_n2_a_worker_that_is_turned_away_is_not_ready(world: World, tmp_path: Path) -> None:
+    """A roll-out with a key that is no good, or lacks the scope, stops at its first worker; with a good one in the file it is ready without a restart."""
+    file = tmp_path / "key"
+    file.write_text(forged("*"))
+    settings = loopback(dispatch_target=world.host.grpc_address.reachable, api_key_file=str(file), poll_ms=20)
+    async with hosting([WORKER], settings) as host, asyncio.timeout(60):
+
+        async def until(problems: list[str]) -> None:
+            while await host.health.problems() != problems:  # noqa: ASYNC110  # polls tell nobody how they ended
+                await asyncio.sleep(0.05)
+
+        await until(["worker.dispatch"])
+        file.write_text((await minted(world.database, "*", ADMIN)).token)
+        await until(["worker.dispatch"])
+        file.write_text((await minted(world.database, "*", TASKS)).token)
+        await until([])
 
 
 async def test_e2_two_who_use_one_request_id_are_two(world: World, tenant: str) -> None:

@@ -81,7 +81,7 @@ class Api:
 
     def __init__(self, target: str, tenant: str) -> None:
         self.channel = grpc.aio.insecure_channel(target, options=[("grpc.service_config", json.dumps(_RETRY))])
-        self.metadata = (("x-tenant-id", tenant),)
+        self.metadata: tuple[tuple[str, str], ...] = (("x-tenant-id", tenant),)
         self.definitions = definitions_grpc.WorkflowDefinitionServiceStub(self.channel)
         self.triggers = triggers_grpc.WorkflowTriggerServiceStub(self.channel)
         self.reads = reads_grpc.WorkflowServiceStub(self.channel)

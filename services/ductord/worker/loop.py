@@ -32,8 +32,12 @@ OBEY_S: Final = 0.3
 FLUSH_S: Final = 0.5
 RECLAIM_S: Final = 1.0
 """How long a worker that drains asks after what the poll that it cancelled may have been given."""
+TAKEN_IN_S: Final = 1.0
+"""A poll that waits for longer was let in."""
 NOBODYS: Final = "-"
 """An action that no task can have."""
+
+_TURNED_AWAY: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 _log = logging.getLogger("ductor.worker")
 
@@ -64,6 +68,10 @@ class Worker:
         self._busy = 0
         self._poll_id = secrets.token_hex(16)
         self._call: grpc.aio.UnaryUnaryCall[api.PollTasksRequest, api.PollTasksResponse] | None = None
+        self._asked = 0.0
+        """When that call began."""
+        self._turned_away: grpc.aio.AioRpcError | None = None
+        """How the last poll was refused for our key."""
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -87,6 +95,12 @@ class Worker:
         backlog = len(self.reports)
         return self._options.slots - self._busy if backlog <= 2 * self._options.slots else 0
 
+    async def let_in(self) -> None:
+        """A condition of being ready: our key is taken, as far as the last poll tells. Else raises: a roll-out with a bad key shall not go on."""
+        waits = self._call is not None and self._clock() - self._asked > TAKEN_IN_S
+        if self._turned_away is not None and not waits:
+            raise self._turned_away
+
     async def poll(self) -> float | None:
         """Poll once and begin what comes. Raises what the call raises: the loop backs off, and the same poll id asks again."""
         if self._draining or (free := self.free) <= 0:
@@ -99,7 +113,7 @@ class Worker:
             max_tasks=free,
             wait_ms=self._options.wait_ms,
         )
-        asked = self._clock()
+        asked = self._asked = self._clock()
         timeout = self._options.wait_ms / 1000 + CALL_MARGIN_S
         self._call = call = self._stub.PollTasks(request, metadata=self._metadata(), timeout=timeout)
         try:
@@ -108,12 +122,15 @@ class Worker:
             if self._draining and call.cancelled():
                 return None
             raise
-        except grpc.aio.AioRpcError:
+        except grpc.aio.AioRpcError as error:
             if self._draining:
                 return None
+            if error.code() in _TURNED_AWAY:
+                self._turned_away = error
             raise
         finally:
             self._call = None
+        self._turned_away = None
         self._poll_id = secrets.token_hex(16)
         for task in reply.tasks:
             if self._draining:  # the reply was faster than the cancelling of its call

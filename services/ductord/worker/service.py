@@ -44,6 +44,7 @@ def service(extra: Mapping[str, Action] | None = None) -> Service:
         )
         stub = rpc.TaskServiceStub(scope.channel("dispatch"))
         worker = Worker(stub, signed, actions, options, scope.metrics)
+        scope.ready_when("dispatch", worker.let_in)
         worker.wake = scope.loop("poll", worker.poll, interval_ms=settings.poll_ms).wake
         worker.reports.wake = scope.loop("report", worker.reports.turn, interval_ms=settings.poll_ms).wake
         worker.beats.wake = scope.loop("heartbeat", worker.beats.turn, interval_ms=settings.poll_ms).wake
