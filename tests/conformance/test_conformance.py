@@ -1,6 +1,8 @@
 """`ductor worker conformance`: our own worker passes every check, and there is none that a worker could not fail (acceptance: any worker, in any language)."""
 
 import asyncio
+import functools
+import json
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -12,12 +14,15 @@ import pytest
 from ductord.cli import roster
 from ductord.cli.client import Client, Connection, connected
 from ductord.cli.conformance.stage import Trial
-from ductord.cli.conformance.trying import CHECKS, Result, tried
+from ductord.cli.conformance.trying import CHECKS, Result, conformance, tried
+from ductord.cli.ending import DONE, FAILED, MISUSED, CommandFailed
 from tests.conftest import Database
+from tests.support.dev import invoke
 from tests.support.edges import serving
 from tests.support.keys import minted
 
 TENANT = "acme"
+ENGINE = [name for name in roster.NAMES if name not in ("worker", "gateway")]
 AT_ONCE = 8
 """Checks that run beside each other: they mostly wait."""
 OWN = Path(__file__).resolve().parents[2] / "clients" / "python" / "worker.py"
@@ -63,8 +68,7 @@ FAULTS = {
 @asynccontextmanager
 async def engine(database: Database, key_file: Path | None = None, **options: Any) -> AsyncIterator[Client]:
     """All services but worker and gateway in this process, and a client, which calls with a key where one is given."""
-    services = roster.services([name for name in roster.NAMES if name not in ("worker", "gateway")])
-    async with serving(database, services, **{**FAST, **options}) as edges:
+    async with serving(database, roster.services(ENGINE), **{**FAST, **options}) as edges:
         target = edges.host.grpc_address.reachable
         named = Connection(target=target, tenant=TENANT)
         keyed = Connection(target=target, tenant="", key_file=str(key_file))
@@ -112,3 +116,41 @@ async def test_every_check_finds_the_worker_that_does_not(database: Database) ->
     }
     assert missed == {}
     assert {check for check, _ in FAULTS.values()} == set(CHECKS)
+
+
+@pytest.mark.xdist_group("conformance")
+async def test_the_command_tells_people_and_machines(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table with what was wrong and what the worker printed, or one JSON document; exit code 1 where a check failed."""
+    command = f"env FAULT=mangles {sys.executable} -m tests.conformance.faulty"
+    async with serving(database, roster.services(ENGINE), **FAST) as edges:
+        connection = Connection(target=edges.host.grpc_address.reachable, tenant=TENANT)
+        ask = functools.partial(conformance, connection, only=["lease"], patience_s=10)
+        assert await ask(command, as_json=False) == FAILED
+        told = capsys.readouterr()
+        assert await ask(command.replace("mangles", ""), as_json=True) == DONE
+        document = json.loads(capsys.readouterr().out)
+        with pytest.raises(CommandFailed, match="not-there: No such file") as failure:
+            await ask("not-there", as_json=True)
+    lines = told.out.splitlines()
+    assert lines[0].split() == ["CHECK", "RESULT", "TIME", "WHAT", "WAS", "WRONG"]
+    assert [line.split()[:2] for line in lines[1:]] == [["lease", "failed"]]
+    assert lines[1].endswith("the output is not the args, exactly")
+    assert told.err.splitlines()[-1] == "0 of 1 check passed"
+    assert [(each["check"], each["passed"], each["faults"]) for each in document["data"]] == [("lease", True, [])]
+    assert (document["passed"], document["outputs"]) == (True, {})
+    assert failure.value.code == MISUSED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--command", "x", "--only", "leases"], "there is no check 'leases'"),
+        (["--command", " "], "--command is empty"),
+        (["--command", "'x"], "--command is no command line: No closing quotation"),
+    ],
+)
+def test_what_is_typed_wrongly_is_said_before_anything_begins(arguments: list[str], words: str) -> None:
+    """Exit code 2, and no engine is asked."""
+    code, _, err = invoke("worker", "conformance", "--tenant", TENANT, "--target", "127.0.0.1:1", *arguments)
+    assert code == MISUSED
+    assert words in err

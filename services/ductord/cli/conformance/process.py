@@ -37,6 +37,7 @@ class Process:
                 start_new_session=True,
             )
         except OSError as error:
+            self.close()
             raise CommandFailed(f"{self._command[0]}: {error.strerror}", code=MISUSED) from None
 
     @property

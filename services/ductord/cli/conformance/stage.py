@@ -112,10 +112,11 @@ class Stage:
     async def clear(self) -> None:
         """End everything that was begun here."""
         for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            await process.ended(STOP_S)
+            for within_s in (STOP_S / 3, STOP_S):  # told twice, a worker gives back at once what it works on
+                process.terminate()
+                await process.ended(within_s)
             await process.kill()
+            process.close()
         for run_id in self._runs:
             with suppress(Refusal):
                 request = control_api.TerminateRunRequest(run_id=run_id, reason="the conformance has ended")
@@ -128,9 +129,9 @@ class Stage:
     async def worker(self, *, drain_ms: int = DRAIN_MS) -> Process:
         """Start the worker and wait for its first poll. Raises `Abandoned`."""
         process = Process(self._trial.command, self._environment(drain_ms))
-        self.processes.append(process)
         polls = len(self.proxy.of(POLL))
         await process.start()
+        self.processes.append(process)
         deadline = self.clock() + self._trial.start_s
         while len(self.proxy.of(POLL)) == polls:
             ended = f"the worker ended with exit code {process.code} before it had polled"
@@ -239,5 +240,7 @@ async def staged(trial: Trial, client: Client, name: str) -> AsyncIterator[Stage
         await stage.prepare()
         yield stage
     finally:
-        await stage.clear()
-        await proxy.stop()
+        try:
+            await stage.clear()
+        finally:
+            await proxy.stop()

@@ -49,7 +49,10 @@ async def conformance(
     """Run the checks (all for none) and tell; 1 if one found something. Raises `CommandFailed`, `Refusal`."""
     if unknown := sorted(set(only) - set(CHECKS)):
         raise CommandFailed(f"there is no check {unknown[0]!r}", way_out=f"there are {', '.join(CHECKS)}", code=MISUSED)
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise CommandFailed(f"--command is no command line: {error}", code=MISUSED) from None
     if not words:
         raise CommandFailed("--command is empty: how is the worker started?", code=MISUSED)
     results: list[Result] = []
@@ -73,11 +76,12 @@ async def tried(name: str, trial: Trial, client: Client) -> Result:
         with contextlib.suppress(Abandoned):
             await CHECKS[name](stage)
         manners.judge(stage)
-        took = stage.clock() - begin
-    output = stage.output() if stage.faults else ""
-    for process in stage.processes:
-        process.close()
-    return Result(check=name, faults=tuple(stage.faults), seconds=round(took, 1), output=output)
+        return Result(
+            check=name,
+            faults=tuple(stage.faults),
+            seconds=round(stage.clock() - begin, 1),
+            output=stage.output() if stage.faults else "",
+        )
 
 
 def _tell(results: Sequence[Result], as_json: bool) -> None:
