@@ -10,7 +10,10 @@ import pytest
 
 from ductord.db.ids import new_id
 from ductord.db.migrate import migrate
+from ductord.rpc import server as rpc_server
 from tests.support.servers import Server, test_server
+
+rpc_server.QUIET_S = 0.005  # type: ignore[misc]  # hundreds of servers are stopped here, with no calls on their way
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
