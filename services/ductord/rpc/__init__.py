@@ -16,6 +16,7 @@
 | `credentials` | the key that this process calls with, from an option or a file that is looked at again                    |
 | `files`      | small files that are replaced while the process runs                                                      |
 | `pipeline`   | what happens around one RPC: caller, NUL check, span, errors, access log, metrics                         |
+| `call`       | one call: who makes it, its span, its refusals, how it is counted and logged                              |
 | `going_on`   | calls that go on for long, ended when who makes them may not any more (N1)                                |
 | `caller`     | `caller()`: tenant, actor, scopes, request id, traceparent of the call at hand (N1)                       |
 | `errors`     | `refused("RUN_NOT_FOUND", …)`, `Refusal` ↔ `google.rpc.Status`, `refusal_from(rpc_error)`                 |

@@ -19,11 +19,12 @@ from grpc_reflection.v1alpha import reflection
 
 from ductord.rpc import errors, tls
 from ductord.rpc.addresses import Address
+from ductord.rpc.call import Translate
 from ductord.rpc.caller import Authenticator
 from ductord.rpc.config import ConfigurationRefused, Settings
 from ductord.rpc.health import Health, HealthServicer
 from ductord.rpc.metrics import Metrics
-from ductord.rpc.pipeline import Pipeline, Translate
+from ductord.rpc.pipeline import Pipeline
 
 Add = Callable[[Any, Any], None]
 """A generated `add_XServicer_to_server`."""
