@@ -88,6 +88,19 @@ async def test_n1_a_looping_neighbour_on_http_keeps_no_good_key_out(world: World
     assert (await world.http.get(PATH, headers={"authorization": f"Bearer {good.token}"})).status_code == 200
 
 
+async def test_n1_forged_keys_have_no_bodies_read_for_ever(world: World, tenant: str) -> None:
+    """A body that is none is told before a service has judged the key: that too is an attempt, unless the key is one that a service has taken."""
+    good = await minted(world.database, tenant)
+
+    async def post(token: str) -> int:
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        return (await world.http.post("/api/workflow-definitions", headers=headers, content=b"{{{")).status_code
+
+    assert (await world.http.get(PATH, headers={"authorization": f"Bearer {good.token}"})).status_code == 200
+    assert {await post(forged(tenant)) for _ in range(40)} == {400, 429}
+    assert {await post(good.token) for _ in range(40)} == {400}
+
+
 async def test_n1_who_says_two_things_has_said_nothing(world: World, tenant: str) -> None:
     """Two credentials that differ, a credential in another header, a guess at the process's own: none lets in, none widens what a good key may."""
     ours = await minted(world.database, tenant, WORKFLOW_READ)

@@ -25,6 +25,8 @@ from ductord.rpc.metrics import Metrics
 
 MAX_TAKEN: Final = 20_000
 """Keys that are known to have been taken."""
+_UNREADABLE: Final = ("INVALID_ARGUMENT", "CANCELLED")
+"""How a request ends that was no request, or never came to its end: read in vain, since nobody has looked at its key."""
 
 
 class Credentials:
@@ -68,14 +70,17 @@ class Credentials:
         try:
             yield
         finally:
-            if self._on and exchange.forwarded:
+            if self._on:
                 self._account(exchange)
 
     def _account(self, exchange: Exchange) -> None:
         token = parse_token(credential_of([value.decode("latin-1") for value in exchange.authorizations]) or "")
         if token is None:
             return
-        if exchange.code == "OK":
+        if not exchange.forwarded:
+            if exchange.code in _UNREADABLE and _digest(token) not in self._taken:
+                self._attempts.take(_buckets(exchange, token))
+        elif exchange.code == "OK":
             self._taken[_digest(token)] = None
         elif exchange.code == "UNAUTHENTICATED":
             self._taken.pop(_digest(token), None)
