@@ -8,7 +8,8 @@
 | `birth`          | the one transaction: keys, version, start rows, labels, wake-ups             |
 | `waits`          | what calls that wait for a checkpoint wait for                               |
 | `outputs`        | what such a call is told                                                     |
-| `schedules`      | the RPCs of schedules                                                        |
+| `schedules`      | the RPCs of schedules that change them or fire                               |
+| `schedule_looks` | those that only look                                                         |
 | `acts`           | what is done to a schedule: the row, who and why                             |
 | `spans`          | the times that such a call is about                                          |
 | `event_triggers` | the list of live patterns                                                    |

@@ -1,22 +1,21 @@
-"""ScheduleService: timetables, looked at and operated by people (T2). What fires is fired by the same code as the coordinator's watch, under the row's lock.
+"""ScheduleService: timetables, operated by people (T2); those of its RPCs that only look are in `schedule_looks`. What fires is fired by the same code as the
+coordinator's watch, under the row's lock.
 
 It never decides what a definition says: a schedule is changed by a publish alone.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
 
 import asyncpg
 from msgspec.structs import replace
 
 from ductor.workflow.v1 import schedule_service_pb2 as api
-from ductor.workflow.v1 import schedule_service_pb2_grpc as rpc
 from ductord.db.ids import new_id
-from ductord.db.pool import OnRetry, retrying, tenant_transaction
+from ductord.db.pool import OnRetry
 from ductord.db.queries import Queries
 from ductord.engine.timetable import Gap
-from ductord.model.ids import canonical
 from ductord.model.starting import OVERLAP_POLICIES
 from ductord.rpc.answers import response_metadata
 from ductord.rpc.bounds import bounded, reasoned
@@ -24,66 +23,28 @@ from ductord.rpc.caller import caller
 from ductord.rpc.config import Settings
 from ductord.rpc.errors import refused
 from ductord.rpc.metrics import Metrics
-from ductord.rpc.paging import Page, page_of
 from ductord.starting.fires import FIRES, Asked, Fired, Fires, Scheduled, Unfireable
 from ductord.starting.versions import Versions
 from ductord.trigger import shown, spans
 from ductord.trigger.acts import Act, fire_asked, held, retired, row_of, schedule_id_of
-from ductord.trigger.event_triggers import FIRST_ID, definition_of
+from ductord.trigger.schedule_looks import Looks
 
-_END: Final = datetime(9999, 12, 31, tzinfo=UTC)
-_ALL_KINDS: Final = "~"
-"""Behind every kind of fire."""
 _INPUTS_S: Final = 10.0
 """Processor time for the inputs of one call, which keeps its schedule's row locked meanwhile, from a publish as from a coordinator."""
 _q: Final = Queries("ductord.trigger", "schedules.sql")
 
-T = TypeVar("T")
 
-
-class Servicer(rpc.ScheduleServiceServicer):
-    """The RPCs."""
+class Servicer(Looks):
+    """The RPCs; those that only look are `Looks`'."""
 
     def __init__(
         self, pool: asyncpg.Pool, versions: Versions, settings: Settings, metrics: Metrics, on_retry: OnRetry
     ) -> None:
-        self._pool = pool
-        self._on_retry = on_retry
-        self._key_bytes = settings.key_max_bytes
+        super().__init__(pool, settings.key_max_bytes, on_retry)
         self._fires = Fires(versions, environment=settings.environment, payload_max_bytes=settings.payload_max_bytes)
         self._counted = metrics.counter(*FIRES)
 
-    async def ListSchedules(  # noqa: N802  # the contract's name
-        self, request: api.ListSchedulesRequest, context: Any
-    ) -> api.ListSchedulesResponse:
-        """A page. Raises FIELD_INVALID, PAGE_TOKEN_INVALID, and DEFINITION_NOT_FOUND for an id that is none."""
-        tenant_id = caller().tenant
-        page = page_of(request, tenant_id)
-        definition_id = definition_of(request.definition_id)
-        bounded("workflow_type", request.workflow_type, self._key_bytes)
-        common = (tenant_id, shown.STATUS_WORD[request.status], *_schedule_after(page), page.fetch)
-
-        async def look(db: asyncpg.Connection) -> tuple[list[asyncpg.Record], datetime]:
-            if definition_id is None and not request.workflow_type:
-                rows = await db.fetch(_q["schedules"], *common)
-            else:
-                rows = await db.fetch(_q["schedules_of"], *common, request.workflow_type, definition_id)
-            return rows, await db.fetchval(_q["now"])
-
-        rows, now = await self._in_transaction(look)
-        entries, token = _cut(page, rows, lambda row: (row["family_slug"], row["trigger_id"], row["schedule_id"]))
-        data = [shown.schedule(row) for row in entries]
-        return api.ListSchedulesResponse(data=data, next_page_token=token, metadata=response_metadata(now))
-
-    async def GetSchedule(  # noqa: N802
-        self, request: api.GetScheduleRequest, context: Any
-    ) -> api.GetScheduleResponse:
-        """One schedule, retired ones too. Raises SCHEDULE_NOT_FOUND."""
-        schedule_id = schedule_id_of(request.schedule_id)
-        row = await self._in_transaction(lambda db: row_of(db, schedule_id))
-        return api.GetScheduleResponse(data=shown.schedule(row), metadata=response_metadata(row["now"]))
-
-    async def PauseSchedule(  # noqa: N802
+    async def PauseSchedule(  # noqa: N802  # the contract's name
         self, request: api.PauseScheduleRequest, context: Any
     ) -> api.PauseScheduleResponse:
         """Keep it from firing. What is due by then and has not fired is dropped. Raises SCHEDULE_NOT_FOUND, SCHEDULE_RETIRED."""
@@ -197,35 +158,6 @@ class Servicer(rpc.ScheduleServiceServicer):
             metadata=response_metadata(now),
         )
 
-    async def PreviewSchedule(  # noqa: N802
-        self, request: api.PreviewScheduleRequest, context: Any
-    ) -> api.PreviewScheduleResponse:
-        """The times to come, whether it fires or not. Raises SCHEDULE_NOT_FOUND, SCHEDULE_BROKEN, FIELD_INVALID."""
-        schedule_id = schedule_id_of(request.schedule_id)
-        row = await self._in_transaction(lambda db: row_of(db, schedule_id))
-        data = spans.previewed(request, row)
-        return api.PreviewScheduleResponse(data=data, metadata=response_metadata(row["now"]))
-
-    async def ListScheduleFires(  # noqa: N802
-        self, request: api.ListScheduleFiresRequest, context: Any
-    ) -> api.ListScheduleFiresResponse:
-        """A page, newest time first. Raises SCHEDULE_NOT_FOUND, FIELD_INVALID, PAGE_TOKEN_INVALID."""
-        tenant_id = caller().tenant
-        schedule_id = schedule_id_of(request.schedule_id)
-        page = page_of(request, tenant_id)
-        after = _fire_after(page)
-
-        async def look(db: asyncpg.Connection) -> tuple[list[asyncpg.Record], datetime]:
-            row = await row_of(db, schedule_id)
-            outcome = shown.OUTCOME_WORD[request.outcome]
-            of = _q["fires" if outcome in ("", "started") else "fires_passed"]
-            return await db.fetch(of, tenant_id, schedule_id, outcome, *after, page.fetch), row["now"]
-
-        rows, now = await self._in_transaction(look)
-        entries, token = _cut(page, rows, lambda row: (row["nominal_time"], row["kind"]))
-        data = [shown.fire(row) for row in entries]
-        return api.ListScheduleFiresResponse(data=data, next_page_token=token, metadata=response_metadata(now))
-
     async def _fire(self, db: asyncpg.Connection, act: Act, asked: Asked) -> Sequence[Fired]:
         """What became of the times; what an earlier try of this call has started, whose commit went unheard, it has started.
 
@@ -242,16 +174,6 @@ class Servicer(rpc.ScheduleServiceServicer):
         fired = [replace(one, outcome="started") if one.run_id in act.started else one for one in fired]
         act.started.update(one.run_id for one in fired if one.outcome == "started")
         return fired
-
-    async def _in_transaction(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """What `work` gives, in a transaction of the caller's tenant. It may be done again."""
-        tenant_id = caller().tenant
-
-        async def attempt() -> T:
-            async with tenant_transaction(self._pool, tenant_id) as db:
-                return await work(db)
-
-        return await retrying(attempt, on_retry=self._on_retry)
 
     def _act(self, request: Any, action: str) -> Act:
         schedule_id = schedule_id_of(request.schedule_id)
@@ -273,31 +195,3 @@ def _counts(fired: Sequence[Fired]) -> dict[str, int]:
     return {
         outcome: sum(one.outcome == outcome for one in fired) for outcome in ("started", "already", "skipped", "failed")
     }
-
-
-def _cut(
-    page: Page, rows: Sequence[asyncpg.Record], key: Callable[[asyncpg.Record], tuple[Any, ...]]
-) -> tuple[Sequence[asyncpg.Record], str]:
-    """The rows of the page, and the token of the next one."""
-    entries = rows[: page.size]
-    return entries, page.next_token(key(entries[-1])) if len(rows) > page.size else ""
-
-
-def _schedule_after(page: Page) -> tuple[str, str, str]:
-    match page.after:
-        case None:
-            return "", "", FIRST_ID
-        case (str(family), str(trigger_id), str(schedule_id)) if canonical(schedule_id):
-            return family, trigger_id, schedule_id
-        case _:
-            raise refused("PAGE_TOKEN_INVALID", "page_token is not of this list")
-
-
-def _fire_after(page: Page) -> tuple[datetime, str]:
-    match page.after:
-        case None:
-            return _END, _ALL_KINDS
-        case (datetime(tzinfo=zone) as time, str(kind)) if zone is not None:
-            return time, kind
-        case _:
-            raise refused("PAGE_TOKEN_INVALID", "page_token is not of this list")
