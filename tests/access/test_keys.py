@@ -107,6 +107,7 @@ async def test_n1_keys_are_listed_newest_first(world: World, chief: Chief) -> No
         ({"name": ""}, "FIELD_REQUIRED", "name"),
         ({"name": "a b"}, "FIELD_INVALID", "name"),
         ({"name": "n" * 65}, "FIELD_INVALID", "name"),
+        ({"name": "dk_acme.01234567"}, "FIELD_INVALID", "name"),
         ({"scopes": []}, "FIELD_REQUIRED", "scopes"),
         ({"scopes": [ADMIN, "root"]}, "FIELD_INVALID", "scopes[1]"),
         ({"scopes": ["platform"]}, "FIELD_INVALID", "scopes[0]"),

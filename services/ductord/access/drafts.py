@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from ductord.model.keys import NAME, PLATFORM_SCOPES, PLATFORM_TENANT, TENANT_SCOPES, Token
+from ductord.model.keys import NAME, PLATFORM_SCOPES, PLATFORM_TENANT, TENANT_SCOPES, TOKEN_BEGIN, Token
 from ductord.rpc.bounds import bounded
 from ductord.rpc.errors import field_invalid, field_required, refused
 
@@ -52,6 +52,11 @@ def drafted(
         raise field_required("name")
     if not NAME.fullmatch(name):
         raise field_invalid("name", "is 1 to 64 letters, digits, `.`, `_` and `-`")
+    if name.startswith(TOKEN_BEGIN):
+        raise field_invalid(
+            "name",
+            f"begins with {TOKEN_BEGIN} as tokens do: who revokes a key by its token's begin must not meet another of that name",
+        )
     if not scopes:
         raise field_required("scopes")
     allowed = PLATFORM_SCOPES if tenant_id == PLATFORM_TENANT else TENANT_SCOPES

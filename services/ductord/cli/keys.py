@@ -211,6 +211,9 @@ async def _key_id(keeper: Keeper, key: str) -> str:
     if not found:
         raise Refusal("NOT_FOUND", "API_KEY_NOT_FOUND", f"no key has the name or the token's begin {key!r}")
     good = [one for one in found if one.status == api.API_KEY_STATUS_ACTIVE and not one.rotated_to]
+    if len(good) > 1:  # never the wrong one of two: what is asked for may be to end it
+        ids = ", ".join(one.key_id for one in good)
+        raise CommandFailed(f"{key} stands for several keys: name one of {ids}", code=MISUSED)
     return (good or found)[0].key_id
 
 

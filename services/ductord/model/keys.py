@@ -35,6 +35,7 @@ PLATFORM_SCOPES: Final = (TASKS, ADMIN)
 PLATFORM_TENANT: Final = "*"
 """Whose the platform's keys are: no possible id of a tenant (ruling L2)."""
 
+TOKEN_BEGIN: Final = "dk_"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TOKEN: Final = re.compile(r"dk_([A-Za-z0-9_-]{1,64}|\*)\.([0-9a-f]{32})\.([A-Za-z0-9_-]{43})")
 

@@ -330,7 +330,7 @@ class CreateApiKeyRequest(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name: 1 to 64 letters, digits, `.`, `_` and `-`. No other key of the tenant that was not revoked may have it."""
+    """Its name: 1 to 64 letters, digits, `.`, `_` and `-`, not beginning with `dk_`. No other key of the tenant that was not revoked may have it."""
     acts_for_others: _builtins.bool
     """Whether it may approve and reject in the name of others."""
     reason: _builtins.str
