@@ -7,13 +7,14 @@ import pytest
 
 from ductord.signals.service import SERVICE
 from tests.conftest import Database
+from tests.signals.live import Live
 from tests.signals.sender import Sender
 from tests.signals.standing import Desk
 from tests.support.books import Books
 from tests.support.edges import Edges, serving
 from tests.trigger.conftest import books, owner, ticker
 
-__all__ = ["books", "desk", "edges", "owner", "sender", "ticker"]
+__all__ = ["books", "desk", "edges", "live", "owner", "sender", "ticker"]
 
 
 @pytest.fixture
@@ -33,3 +34,9 @@ def sender(edges: Edges) -> Sender:
 def desk(owner: asyncpg.Connection, books: Books) -> Desk:
     """Runs that wait."""
     return Desk(owner, books)
+
+
+@pytest.fixture
+def live(owner: asyncpg.Connection) -> Live:
+    """Definitions with event triggers."""
+    return Live(owner)

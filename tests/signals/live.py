@@ -6,6 +6,7 @@ import asyncpg
 import orjson
 from msgspec.structs import replace
 
+from ductor.workflow.v1 import workflow_signal_service_pb2 as api
 from ductord.definition.live import retire
 from ductord.model import manifest as manifests
 from ductord.model.manifest import Manifest
@@ -108,3 +109,8 @@ def unreadable(manifest: Manifest) -> str:
     tree = orjson.loads(manifests.encode(manifest))
     tree["triggers"] = [{**trigger, "from_the_future": 1} for trigger in tree["triggers"]]
     return orjson.dumps(tree).decode()
+
+
+def refusals(answer: api.PublishEventResponse) -> dict[str, str]:
+    """Of an answer: trigger → why it started no run."""
+    return {trigger.trigger_id: trigger.code for trigger in answer.refused_triggers}
