@@ -10,6 +10,7 @@ from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books
 from tests.support.edges import Catalogue, Edges, serving
+from tests.trigger.operated import NOON, Operator
 
 
 @pytest.fixture
@@ -45,3 +46,11 @@ async def ticker(database: Database) -> AsyncIterator[Ticker]:
     connection = await asyncpg.connect(database.dsn("coordinator"))
     yield Ticker(connection)
     await connection.close()
+
+
+@pytest.fixture
+async def operator(owner: asyncpg.Connection, edges: Edges) -> Operator:
+    """Who operates schedules, at half a minute past noon."""
+    operator = Operator(owner, edges)
+    await operator.clock(NOON)
+    return operator

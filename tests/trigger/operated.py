@@ -7,6 +7,7 @@ import asyncpg
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec.structs import replace
 
+from ductor.workflow.v1 import definition_pb2
 from ductor.workflow.v1 import schedule_service_pb2 as api
 from ductor.workflow.v1.schedule_service_pb2_grpc import ScheduleServiceStub
 from ductord.model.manifest import Manifest
@@ -17,6 +18,9 @@ from tests.support.edges import Catalogue, Edges, as_tenant
 
 NOON = datetime(2030, 1, 2, 12, 0, 30, tzinfo=UTC)
 """Half a minute after twelve: no tick of any cron."""
+ACTIVE, PAUSED = api.SCHEDULE_STATUS_ACTIVE, api.SCHEDULE_STATUS_PAUSED
+RETIRED, BROKEN = api.SCHEDULE_STATUS_RETIRED, api.SCHEDULE_STATUS_BROKEN
+SKIP, ALLOW = definition_pb2.OVERLAP_POLICY_SKIP, definition_pb2.OVERLAP_POLICY_ALLOW_ALL
 
 
 def at(text: str) -> datetime:
