@@ -10,10 +10,11 @@ from typing import Final
 from cachetools import LRUCache
 
 Bucket = tuple[str, ...]
-"""The name of a bucket; its first word says how wide it is: one of a host is `WIDE` times as wide as one of a tenant or a key."""
+"""The name of a bucket; its first word says how wide it is (`WIDTHS`)."""
 
 MAX_BUCKETS: Final = 10_000
-WIDE: Final = 10
+WIDTHS: Final = {"crowd": 100, "host": 10, "tenant": 1, "key": 1}
+"""How many attempts come back in `EVERY_S`, and how many times the burst a bucket holds."""
 EVERY_S: Final = 1.0
 """How soon an empty bucket holds an attempt again."""
 
@@ -22,6 +23,11 @@ def buckets(host: str, tenant_id: str = "", key_id: str = "") -> tuple[Bucket, .
     """The buckets of one attempt from `host` with a token that names `tenant_id` and `key_id`; empty: it names none."""
     wide = (("host", host), ("tenant", host, tenant_id))
     return (*wide, ("key", tenant_id, key_id)) if key_id else wide
+
+
+def crowd(host: str) -> tuple[Bucket, ...]:
+    """The bucket of what comes from a host that has failed too often, and is passed on all the same: behind a load balancer that is everybody."""
+    return (("crowd", host),)
 
 
 class Attempts:
@@ -37,13 +43,14 @@ class Attempts:
         now = self._clock()
         return max((0.0, *((1.0 - self._in(name, now)) * EVERY_S / _width(name) for name in names)))
 
-    def take(self, names: Sequence[Bucket]) -> float:
-        """Take one failed attempt from each of the buckets; where one is empty nothing is taken. The answer is as `wait_s` was before: 0 when it was taken."""
+    def take(self, names: Sequence[Bucket], count: int = 1) -> float:
+        """Take a failed attempt (`count`: as much as so many) from each of the buckets; where one is empty nothing is taken. The answer is as `wait_s` was
+        before: 0 when it was taken."""
         if (wait := self.wait_s(names)) > 0:
             return wait
         now = self._clock()
         for name in names:
-            self._left[name] = self._in(name, now) - 1.0, now
+            self._left[name] = self._in(name, now) - count, now
         return 0.0
 
     def _in(self, name: Bucket, now: float) -> float:
@@ -53,4 +60,4 @@ class Attempts:
 
 
 def _width(name: Bucket) -> int:
-    return WIDE if name[0] == "host" else 1
+    return WIDTHS[name[0]]

@@ -14,7 +14,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from ductord.access.limits import Attempts, buckets
+from ductord.access.limits import Attempts, buckets, crowd
 from ductord.gateway.exchange import Exchange
 from ductord.model.errors import Refusal
 from ductord.model.keys import Token, parse_token
@@ -25,6 +25,8 @@ from ductord.rpc.metrics import Metrics
 
 MAX_TAKEN: Final = 20_000
 """Keys that are known to have been taken."""
+COSTLY: Final = 10
+"""What a request that was read in vain takes from its host's crowd."""
 _UNREADABLE: Final = ("INVALID_ARGUMENT", "CANCELLED")
 """How a request ends that was no request, or never came to its end: read in vain, since nobody has looked at its key."""
 
@@ -35,8 +37,6 @@ class Credentials:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._on = settings.auth != "off"
         self._attempts = Attempts(asyncio.get_running_loop().time, settings.key_attempts)
-        self._passed_on = Attempts(asyncio.get_running_loop().time, settings.key_attempts)
-        """Of hosts that had too many failures: how many requests are passed on all the same, whatever becomes of them."""
         self._taken: LRUCache[bytes, None] = LRUCache(MAX_TAKEN)
         """By the hash of the whole token."""
         self._refused = metrics.counter(
@@ -59,9 +59,7 @@ class Credentials:
             raise errors.refused("CREDENTIAL_INVALID", "the key is not good: unknown, expired or revoked")
         if _digest(token) in self._taken:
             return
-        if self._attempts.wait_s(_buckets(exchange, token)) and (
-            wait := self._passed_on.take(buckets(exchange.peer)[:1])
-        ):
+        if self._attempts.wait_s(_buckets(exchange, token)) and (wait := self._attempts.take(crowd(exchange.peer))):
             raise self._too_many(wait)
 
     @contextmanager
@@ -80,6 +78,7 @@ class Credentials:
         if not exchange.forwarded:
             if exchange.code in _UNREADABLE and _digest(token) not in self._taken:
                 self._attempts.take(_buckets(exchange, token))
+                self._attempts.take(crowd(exchange.peer), COSTLY)
         elif exchange.code == "OK":
             self._taken[_digest(token)] = None
         elif exchange.code == "UNAUTHENTICATED":
