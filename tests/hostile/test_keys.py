@@ -1,6 +1,8 @@
 """Keys under attack: strangers who share a host or know a tenant's name, callers who say two things, people who use each other's request ids (N1, E2)."""
 
 import asyncio
+import io
+import logging
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from ductor.workflow.v1.workflow_service_pb2_grpc import WorkflowServiceStub
 from ductor.workflow.v1.workflow_signal_service_pb2_grpc import WorkflowSignalServiceStub
 from ductord.db.ids import new_id
 from ductord.model.keys import ADMIN, TASKS, WORKFLOW_READ
+from ductord.rpc import logs
 from ductord.rpc.errors import refusal_from
 from ductord.rpc.host import hosting
 from ductord.worker.service import SERVICE as WORKER
@@ -151,6 +154,26 @@ async def test_n2_a_worker_that_is_turned_away_is_not_ready(world: World, tmp_pa
         await until(["worker.dispatch"])
         file.write_text((await minted(world.database, "*", TASKS)).token)
         await until([])
+
+
+async def test_n1_no_log_quotes_a_credential_that_is_no_text(
+    world: World, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a caller sends as its key and is none, because of one byte, is not written down by the library either."""
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    root, ours = logging.getLogger(), logging.getLogger("ductor")
+    before, levels = root.handlers[:], (root.level, ours.level)
+    try:
+        logs.configure(world.host.settings)
+        logging.getLogger("grpc._cython.cygrpc").error("Invalid encoding on %s", b"Bearer dk_\xff")
+        logging.getLogger("grpc._cython.cygrpc").error("Something else")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
+    assert "Something else" in stream.getvalue()
+    assert "Bearer" not in stream.getvalue()
 
 
 async def test_e2_two_who_use_one_request_id_are_two(world: World, tenant: str) -> None:

@@ -47,12 +47,18 @@ def configure(settings: Settings) -> None:
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     output = logging.StreamHandler()
     output.setFormatter(JsonLines() if as_json else Text())
+    output.addFilter(_quotes_no_header)
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(output)
     root.setLevel(logging.WARNING)  # libraries speak up only when something is wrong
     logging.getLogger("ductor").setLevel(settings.log_level.upper())
+
+
+def _quotes_no_header(record: logging.LogRecord) -> bool:
+    """Not what gRPC says, twice and with a traceback, of a header that is no UTF-8: it writes down all of it, be it a credential, for whoever sends it."""
+    return not (record.name.startswith("grpc") and str(record.msg).startswith("Invalid encoding"))
 
 
 class JsonLines(logging.Formatter):
