@@ -8,6 +8,7 @@ import os
 import asyncpg
 import pytest
 
+from tests.rolling.audit import audit
 from tests.rolling.caller import Caller
 from tests.rolling.suite import REPLICAS, Suite
 from tests.rolling.traffic import Traffic
@@ -31,7 +32,7 @@ async def test_kb_03_every_process_is_replaced_under_load(
         await traffic.catch_up()
         await suite.roll(REPLICAS[1])
     await traffic.end()
-    await traffic.audit()
+    await audit(traffic)
     assert not (told := suite.complaints()), "\n\n".join(told)
 
 
@@ -47,5 +48,5 @@ async def test_kb_03_every_process_is_replaced_beside_an_older_release(
         await suite.roll(REPLICAS[1])
         await suite.roll(REPLICAS[0])
     await traffic.end()
-    await traffic.audit()
+    await audit(traffic)
     assert not (told := suite.complaints()), "\n\n".join(told)

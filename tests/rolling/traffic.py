@@ -1,13 +1,12 @@
 """What a suite is used for while it is being rolled: runs are started one by one, in batches and over REST, followed, approved, told of events, paused and
 read, and timetables come due.
 
-`Traffic` keeps a book of what was accepted; `audit` holds the database and the outside against it.
+`Traffic` keeps a book of what was accepted, for `audit`; it judges nothing.
 """
 
 import asyncio
 import itertools
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -16,16 +15,15 @@ import asyncpg
 import grpc
 
 from ductor.workflow.v1 import admin_service_pb2 as admin
-from ductor.workflow.v1 import control_pb2, run_pb2, schedule_service_pb2, task_service_pb2
+from ductor.workflow.v1 import control_pb2, schedule_service_pb2, task_service_pb2
 from ductor.workflow.v1 import workflow_definition_service_pb2 as definitions
 from ductor.workflow.v1 import workflow_run_control_service_pb2 as control
 from ductor.workflow.v1 import workflow_service_pb2 as reads
 from ductor.workflow.v1 import workflow_signal_service_pb2 as signals
 from ductor.workflow.v1 import workflow_trigger_service_pb2 as triggers
 from ductord.model.starting import event_run_id
-from ductord.rpc.errors import refusal_from
-from tests.chaos.books import assert_whole
-from tests.rolling.caller import TRIES, Caller
+from tests.rolling.caller import Caller
+from tests.rolling.following import follow
 from tests.support.api import actions, chain, message
 from tests.support.recorder import Recorder
 
@@ -39,9 +37,9 @@ class Traffic:
 
     def __init__(self, caller: Caller, owner: asyncpg.Connection, recorder: Recorder, *, starting: bool) -> None:
         self.caller = caller
-        self._owner = owner
-        self._recorder = recorder
-        self._starting = starting
+        self.owner = owner
+        self.recorder = recorder
+        self.starting = starting
         self._over = asyncio.Event()
         self.started: dict[str, set[str]] = {"effects": set(), "asks": set(), "ticks": set(), "born": set()}
         """Run ids by definition, of every start that was accepted."""
@@ -52,7 +50,7 @@ class Traffic:
 
     async def publish(self) -> None:
         """The definitions: a chain of effects, one with a person and an event in between, and two that are started by something else than a call."""
-        args = {"method": "POST", "url": f"{self._recorder.url}/ok"}
+        args = {"method": "POST", "url": f"{self.recorder.url}/ok"}
         event = {"event_name": "paid", "correlation_key": "TRIGGER.payload.key"}
         asks = [
             *actions(["before"], "http:request", args=args),
@@ -69,7 +67,7 @@ class Traffic:
             "effects": chain("effects", STEPS, "http:request", args=args),
             "asks": {"family_slug": "asks", "title": "asks", "steps": asks, "edges": edges},
         }
-        if self._starting:
+        if self.starting:
             trees["ticks"] = {
                 **one,
                 "family_slug": "ticks",
@@ -100,7 +98,7 @@ class Traffic:
             (self._journey, 0.3),
             (self._journey_held, 0.7),
         ]
-        if self._starting:
+        if self.starting:
             # Without a key: a process of this release that stops answers what has reached it. (One of before cancelled what it had not looked at.)
             kinds += [(self._draft, 0.7), (self._event, 0.25), (self._fire, 0.5), (self._policy, 0.3)]
         self._tasks = [asyncio.create_task(self._every(each, pause)) for each, pause in kinds]
@@ -115,7 +113,7 @@ class Traffic:
 
     async def catch_up(self) -> None:
         """Set the timetable back: its coordinator finds minutes that are due."""
-        await self._owner.execute(
+        await self.owner.execute(
             f"update eec_workflow_schedule set next_time = next_time - interval '{MINUTES} minutes' where tenant_id = $1",
             self.caller.tenant,
         )
@@ -213,97 +211,13 @@ class Traffic:
         await self._follow(run_id, f"h{number}")
 
     async def _follow(self, run_id: str, key: str) -> None:
-        """Watch a run to its end and say what it waits for. No message is missing and none comes twice, however often the stream is taken up again."""
-        after: int | None = None
-        said: set[str] = set()
-        in_vain = 0
-        while True:
-            request = reads.WatchRunRequest(run_id=run_id, after_seq=after, min_interval_ms=20)
-            try:
-                async for told in self.caller.reads.WatchRun(request, metadata=self.caller.metadata, timeout=120):
-                    in_vain = 0
-                    if told.kind == reads.WATCH_KIND_HEARTBEAT:
-                        continue
-                    assert after is None or told.first_seq == after + 1, f"{run_id}: {told.first_seq} after {after}"
-                    after = told.seq
-                    for node in told.nodes:
-                        if node.status == run_pb2.NODE_STATUS_WAITING and node.step_ref not in said:
-                            said.add(node.step_ref)
-                            await self._say(run_id, node.step_ref, key)
-                    if told.ended:
-                        return
-                self.caller.failures.append(f"WatchRun: the stream of {run_id} ended without the run's end")
-                return
-            except grpc.aio.AioRpcError as error:
-                refusal = refusal_from(error)
-                in_vain += 1
-                if refusal.code != "UNAVAILABLE" or in_vain > TRIES:
-                    self.caller.failures.append(f"WatchRun: {refusal.code} {refusal.reason} {refusal.message}")
-                    raise
-                self.resumed += 1
-                await asyncio.sleep(0.1 * 2**in_vain)
-
-    async def _say(self, run_id: str, step_ref: str, key: str) -> None:
-        if step_ref == "person":
-            yes = signals.ApproveStepRequest(run_id=run_id, step_ref=step_ref, request_id="yes")
-            await self.caller.call(self.caller.signals.ApproveStep, yes, keyed=True)
-        else:
-            event = signals.PublishEventRequest(event_name="paid", correlation_key=key, event_id=key)
-            answer = await self.caller.call(self.caller.signals.PublishEvent, event, keyed=True)
-            assert answer.matched == 1 or answer.duplicate, f"{run_id}: {answer}"
+        resumed = await follow(self.caller, run_id, key)
+        self.resumed += resumed
 
     async def _open(self) -> int:
-        count: int = await self._owner.fetchval(
+        count: int = await self.owner.fetchval(
             "select count(*) from eec_workflow_run_start s left join eec_workflow_run r using (tenant_id, run_id)"
             " where s.tenant_id = $1 and r.end_time is null",
             self.caller.tenant,
         )
         return count
-
-    async def audit(self) -> None:
-        """The law: no call failed, every accepted start is a run and nothing else is, every run completed, every step succeeded once and the outside saw its
-        key just once; each word was applied once, each time of the timetable fired once.
-
-        An attempt that a stopping worker was given too late, and gave back before it began, is no step (KB-01).
-        """
-        assert self.caller.failures == [], "\n".join(self.caller.failures)
-        tenant = self.caller.tenant
-        fired = await self._owner.fetch(
-            "select nominal_time, run_id::text, source, outcome from eec_workflow_schedule_fire where tenant_id = $1 and kind = 'fire'"
-            " and source <> 'manual' order by 1",
-            tenant,
-        )
-        assert {row["outcome"] for row in fired} <= {"started"}
-        self.started["ticks"] |= {row["run_id"] for row in fired}
-        rows = await self._owner.fetch(
-            "select run_id::text, family_slug from eec_workflow_run_start where tenant_id = $1", tenant
-        )
-        found: dict[str, set[str]] = {slug: set() for slug in self.started}
-        for row in rows:
-            found[row["family_slug"]].add(row["run_id"])
-        for slug, ids in found.items():
-            accepted = self.started[slug]
-            assert ids == accepted, f"{slug}: lost {accepted - ids}, nobody's {ids - accepted}"
-        assert await assert_whole(self._owner, tenant=tenant) == Counter(completed=len(rows))
-        attempts = await self._owner.fetch(
-            "select s.family_slug, a.idempotency_key, a.attempt, a.status, a.outcome from eec_workflow_step_attempt a"
-            " join eec_workflow_run_start s using (tenant_id, run_id) where a.tenant_id = $1",
-            tenant,
-        )
-        odd = [dict(row) for row in attempts if row["status"] != "succeeded" and row["outcome"] != "released"]
-        assert odd == [], odd
-        acted = [row for row in attempts if row["idempotency_key"] and row["status"] == "succeeded"]
-        assert Counter(row["family_slug"] for row in acted) == Counter(
-            {slug: {"effects": STEPS, "asks": 2}.get(slug, 1) * len(ids) for slug, ids in found.items() if ids}
-        )
-        seen, expected = self._recorder.calls, {row["idempotency_key"]: 1 for row in acted}
-        assert seen == expected, (seen - Counter(expected), Counter(expected) - seen)
-        words = await self._owner.fetch(
-            "select status, count(*) as n from eec_workflow_signal where tenant_id = $1 group by 1", tenant
-        )
-        assert {row["status"]: row["n"] for row in words} == {"applied": len(found["asks"])}, words
-        if self._starting:
-            times = [row["nominal_time"] for row in fired]
-            assert len(times) >= MINUTES
-            assert len(set(times)) == len(times)
-            assert (times[-1] - times[0]).total_seconds() == 60 * (len(times) - 1), "no minute is missing"
