@@ -1,19 +1,25 @@
-"""What all tests share: one Postgres per test process and, per test, a database cloned from a migrated template."""
+"""What all tests share: one Postgres per test process and, per test, a database that is as new: cloned from a migrated template, or emptied after another
+test."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import pytest
 
 from ductord.db.ids import new_id
 from ductord.db.migrate import migrate
 from ductord.rpc import server as rpc_server
+from tests.support.emptying import Print, emptied, fingerprint
 from tests.support.servers import Server, test_server
 
 rpc_server.QUIET_S = 0.005  # type: ignore[misc]  # hundreds of servers are stopped here, with no calls on their way
+
+T = TypeVar("T")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,16 +67,40 @@ class Cluster:
 
     server: Server
     template: str
+    new: Print
+    idle: list[str] = field(default_factory=list)
+    """Databases that are as good as new."""
 
     @contextmanager
-    def database(self) -> Iterator[Database]:
-        """A fresh migrated database, dropped afterwards."""
+    def database(self, *, pages: bool = False) -> Iterator[Database]:
+        """A migrated database without a row. Afterwards it is emptied for somebody else, or dropped where it is no more what it was.
+
+        `pages`: also without a row that was. For tests that count what is read.
+        """
+        name = self.idle.pop() if self.idle and not pages else self._made()
+        database = Database(server=self.server, name=name)
+        try:
+            yield database
+        finally:
+            if _apart(emptied(database.owner, self.new)):
+                self.idle.append(name)
+            else:
+                self.drop(name)
+
+    def _made(self) -> str:
         name = f"t_{new_id().replace('-', '')}"
         self.server.sql(f'create database "{name}" template "{self.template}" strategy file_copy')
-        try:
-            yield Database(server=self.server, name=name)
-        finally:
-            self.server.sql(f'drop database if exists "{name}" with (force)')
+        return name
+
+    def drop(self, name: str) -> None:
+        """Drop a database, whoever is connected to it."""
+        self.server.sql(f'drop database if exists "{name}" with (force)')
+
+
+def _apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop of its own: fixtures may be inside one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 @pytest.fixture(scope="session")
@@ -81,13 +111,16 @@ def postgres() -> Iterator[Cluster]:
         server.sql(f'create database "{template}"')
         try:
             asyncio.run(migrate(server.dsn(template)))
-            yield Cluster(server=server, template=template)
+            cluster = Cluster(server=server, template=template, new=asyncio.run(fingerprint(server.dsn(template))))
+            yield cluster
+            for name in cluster.idle:
+                cluster.drop(name)
         finally:
             server.sql(f'drop database if exists "{template}" with (force)')
 
 
 @pytest.fixture
-def database(postgres: Cluster) -> Iterator[Database]:
+def database(postgres: Cluster, request: pytest.FixtureRequest) -> Iterator[Database]:
     """A database of this test alone."""
-    with postgres.database() as fresh:
+    with postgres.database(pages=request.node.get_closest_marker("pages") is not None) as fresh:
         yield fresh

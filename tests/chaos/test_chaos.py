@@ -25,14 +25,15 @@ from tests.support.recorder import Recorder, recording
 from tests.support.stack import TENANT, Stack, running_stack
 
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
-KILLING_S = 240 if LONG else 90
+KILLING_S = 240 if LONG else 45
 RUNS = 2000 if LONG else 300
 PER_BATCH = 10
 WIDE = 10 if LONG else 2
 """Scatters of a thousand."""
 TREES = 40 if LONG else 6
 """Trees of runs, four deep."""
-KILL_EVERY_S = 3
+KILL_EVERY_S = 3 if LONG else 1.5
+"""A process is back within half a second."""
 
 FAST: dict[str, Any] = {
     "DUCTOR_LEASE_MS": "3000",

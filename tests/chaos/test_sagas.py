@@ -28,8 +28,8 @@ from tests.support.stack import TENANT, Stack, running_stack
 
 LONG = os.environ.get("DUCTOR_CHAOS") == "long"
 SAGAS = 1000 if LONG else 200
-KILLING_S = 150 if LONG else 45
-KILL_EVERY_S = 3
+KILLING_S = 150 if LONG else 24
+KILL_EVERY_S = 3 if LONG else 1.5
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900), pytest.mark.xdist_group("stack")]
 

@@ -1,6 +1,7 @@
 """PG-05: one long snapshot elsewhere keeps dead index entries alive; the watch must not crawl through them, and must still find what came to light late."""
 
 import asyncpg
+import pytest
 
 from ductord.coordinator.sweep import watch
 from ductord.model.control import ControlBody
@@ -9,6 +10,8 @@ from ductord.model.specs import Timeouts
 from tests.conftest import Database
 from tests.coordinator.conftest import Ticker
 from tests.support.books import Books, chain
+
+pytestmark = pytest.mark.pages
 
 _SET = (
     "insert into eec_workflow_timer (tenant_id, run_id, kind, step_ref, due_time)"

@@ -12,6 +12,8 @@ from tests.coordinator.parents import PAGE, child_rows, family, over
 from tests.coordinator.workers import Workers
 from tests.support.books import Books
 
+pytestmark = pytest.mark.pages
+
 
 async def _cost(books: Books, ticker: Ticker, workers: Workers, version: str, width: int) -> tuple[float, int, int]:
     """Bytes of WAL per child from the start to the end, the size of the run's row at its largest, and of its history per child."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import asyncpg
 import orjson
+import pytest
 
 from ductord.coordinator.schedules import SCHEDULES
 from ductord.coordinator.schedules import SQL as LOOP
@@ -13,6 +14,8 @@ from ductord.model.manifest import ENGINE_LEVEL, FORMAT_VERSION
 from tests.conftest import Database
 from tests.coordinator.timetables import Timetables, firing
 from tests.support.books import TENANT, Books
+
+pytestmark = pytest.mark.pages
 
 FIRES = Queries("ductord.starting", "fires.sql")
 _HISTORY = (

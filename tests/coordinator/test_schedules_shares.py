@@ -79,6 +79,7 @@ async def test_what_starts_with_large_values_is_born_in_parts(
     await timetables.whole()
 
 
+@pytest.mark.pages
 async def test_pg_05_dead_times_do_not_slow_the_look(
     database: Database, timetables: Timetables, ticker: Ticker
 ) -> None:

@@ -15,6 +15,8 @@ from ductord.db.pool import PROBES
 from ductord.db.queries import Queries
 from tests.conftest import Database
 
+pytestmark = pytest.mark.pages
+
 _HOT = {"coordinator": PLANS, "dispatch": PROBES}
 FILES = sorted((role, path.name) for role in _HOT for path in (Path(ductord.__file__).parent / role).glob("*.sql"))
 _RUNS = {"run_id", "parent_run_id", "child_run_id"}

@@ -11,6 +11,7 @@ from tests.conftest import Database
 _BATCH = 10
 
 
+@pytest.mark.pages
 async def test_a_plan_made_for_an_empty_table_is_not_kept(database: Database) -> None:
     """A statement planned on an empty, analysed table probes the index per row once the table has grown, and does not read all of it for each."""
     owner = await asyncpg.connect(database.owner)

@@ -11,6 +11,8 @@ from ductord.dispatch.leases import Claim, Leases, Poll
 from tests.conftest import Database
 from tests.support.queue import Queue
 
+pytestmark = pytest.mark.pages
+
 WANTED = Filter(tenant_id=None, queues=("default",), actions=("noop:noop",))
 
 

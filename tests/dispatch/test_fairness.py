@@ -3,6 +3,8 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 from ductord.db.pool import PROBES, open_pool
 from ductord.dispatch.fairness import TIERS, Filter, Rotation, Rotations
 from ductord.dispatch.leases import Leases, Poll
@@ -110,6 +112,7 @@ async def test_a_retry_in_an_hour_does_not_hold_up_a_ready_one(client: Client, q
     assert [task.run_id for task in await client.poll(5)] == [ready]
 
 
+@pytest.mark.pages
 async def test_few_actions_among_many_others(database: Database, queue: Queue) -> None:
     """A worker that names one action of a queue full of others reads its own tasks only: index entries read do not grow with the others'."""
     await queue.put(20_000, action="other:thing", notify=False)

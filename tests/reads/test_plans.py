@@ -14,6 +14,8 @@ import pytest
 from ductord.db.queries import Queries
 from tests.conftest import Database
 
+pytestmark = pytest.mark.pages
+
 ROWS = 30_000
 MOST_PAGES = 400
 """A page of 50 rows and what leads to them; the smallest of the tables has more pages than that, and an index scan of all of it touches each row's."""

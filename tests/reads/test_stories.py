@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from ductor.workflow.v1 import run_pb2
 from ductor.workflow.v1 import workflow_service_pb2 as reads
@@ -13,8 +14,10 @@ from tests.conftest import Cluster, Database
 from tests.scenarios.test_scenarios import STORIES
 from tests.support.books import TENANT
 from tests.support.edges import Edges, as_tenant, serving
-from tests.support.postgres_world import PostgresWorld, opened
+from tests.support.postgres_world import Logins, PostgresWorld, logged_in, opened
 from tests.support.story import play, read
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 META = as_tenant(TENANT)
 FANNING = [
@@ -31,14 +34,20 @@ def shared_database(postgres: Cluster) -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture
-async def world(shared_database: Database) -> AsyncIterator[PostgresWorld]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def logins(shared_database: Database) -> AsyncIterator[Logins]:
+    """Everybody's connections to it."""
+    async with logged_in(shared_database) as logins:
+        yield logins
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(logins: Logins) -> PostgresWorld:
     """An empty world of rows."""
-    async with opened(shared_database) as world:
-        yield world
+    return await opened(logins)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reader(shared_database: Database) -> AsyncIterator[Edges]:
     """The reads of that database."""
     async with serving(shared_database, [READS], notify=False) as edges:

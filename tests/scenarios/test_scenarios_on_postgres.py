@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from ductord.engine.replay import replay
 from tests.conftest import Cluster, Database
 from tests.replays.test_replays import OTHER_SETTINGS
 from tests.scenarios.test_scenarios import STORIES
-from tests.support.postgres_world import PostgresWorld, opened
+from tests.support.postgres_world import Logins, PostgresWorld, logged_in, opened
 from tests.support.story import play, read
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +25,17 @@ def shared_database(postgres: Cluster) -> Iterator[Database]:
         yield database
 
 
-@pytest.fixture
-async def world(shared_database: Database) -> AsyncIterator[PostgresWorld]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def logins(shared_database: Database) -> AsyncIterator[Logins]:
+    """Everybody's connections to it."""
+    async with logged_in(shared_database) as logins:
+        yield logins
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world(logins: Logins) -> PostgresWorld:
     """An empty world of rows."""
-    async with opened(shared_database) as world:
-        yield world
+    return await opened(logins)
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)

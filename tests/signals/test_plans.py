@@ -4,12 +4,15 @@ import json
 from typing import Any
 
 import asyncpg
+import pytest
 
 from ductord.db.pool import PROBES
 from ductord.db.queries import Queries
 from tests.conftest import Database
 from tests.signals.standing import Desk
 from tests.support.books import TENANT
+
+pytestmark = pytest.mark.pages
 
 WAITERS = 10_000
 TRIGGERS = "eec_workflow_event_trigger"

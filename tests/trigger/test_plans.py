@@ -12,6 +12,8 @@ from ductord.db.queries import Queries
 from tests.conftest import Database
 from tests.support.books import TENANT
 
+pytestmark = pytest.mark.pages
+
 STOCK = 5_000
 _FIRST = "00000000-0000-0000-0000-000000000000"
 _SCHEDULES = (
