@@ -25,13 +25,13 @@ OPTIONS = {
     "DUCTOR_AUTH": "keys",
     "DUCTOR_CORS_ORIGINS": "*",  # pages in a browser; allowed because every call needs a key
     "DUCTOR_TENANT_ID": TENANT,
-    "DUCTOR_LEASE_MS": "4000",
-    "DUCTOR_HEARTBEAT_MS": "1000",
+    "DUCTOR_LEASE_MS": "8000",
+    "DUCTOR_HEARTBEAT_MS": "2000",
     "DUCTOR_SWEEP_MS": "500",
 }
 """How the engine runs. Short leases, so that losing one does not take long."""
 BUILD_S, TOUR_S, CHECK_S, CONFORMANCE_S = 1_200, 120, 300, 600
-PATIENCE_S = 20
+PATIENCE_S = 30
 """Of the conformance: this may be one of many things that the machine does."""
 SKIPPED = "skipped:"
 """How a client's `check` begins a line that says what it could not check here."""

@@ -7,14 +7,15 @@ from ductord.cli.conformance import manners
 from ductord.cli.conformance.holding import LONG_MS, NO_BEAT, NOT_TAKEN, json_of
 from ductord.cli.conformance.process import Process
 from ductord.cli.conformance.proxy import POLL, Fault, Held
-from ductord.cli.conformance.stage import DRAIN_MS, STOP_S, Stage
+from ductord.cli.conformance.stage import STOP_S, Stage
 
 PATIENT_MS: Final = 30_000
 """A drain that is so long that nobody waits for its end."""
 SECOND_S: Final = 2.0
 """How long a worker may take to end after a second signal, less `STOP_S`."""
 _SHORT_MS: Final = 1_500
-_LONG_MS: Final = DRAIN_MS + 2_500
+_LONGER_MS: Final = 2_500
+"""By how much a task outlasts the drain."""
 _LATE_S: Final = 0.7
 """How long after the signal the answer of a poll arrives."""
 _CROSSING_S: Final = 0.2
@@ -33,7 +34,7 @@ async def drain(stage: Stage) -> None:
 async def _with_work(stage: Stage) -> str:
     """A short task ends, a long one and one that is on its way are given back; the id of the long one's run."""
     process = await stage.worker()
-    long, short = await stage.run("beating", ms=_LONG_MS), await stage.run("sleep", ms=_SHORT_MS)
+    long, short = await stage.run("beating", ms=stage.drain_ms + _LONGER_MS), await stage.run("sleep", ms=_SHORT_MS)
     held = await stage.seen(lambda: stage.delivered(long), NOT_TAKEN)
     await stage.seen(lambda: stage.delivered(short), NOT_TAKEN)
     await stage.seen(lambda: held.beats, NO_BEAT)
@@ -44,7 +45,7 @@ async def _with_work(stage: Stage) -> str:
     at = stage.clock()
     await asyncio.sleep(_LATE_S)
     answer.open.set()
-    await _judge_end(stage, process, at + DRAIN_MS / 1000 + STOP_S, code=0)
+    await _judge_end(stage, process, at + stage.drain_ms / 1000 + STOP_S, code=0)
     polls = [poll for poll in stage.proxy.of(POLL) if poll.began > at + _CROSSING_S and not manners.reclaims(poll)]
     stage.expect(not polls, "the worker polls for more after SIGTERM")
     for run_id, ref, what, wanted in (
@@ -60,7 +61,7 @@ async def _with_work(stage: Stage) -> str:
 async def _idle(stage: Stage, long: str) -> None:
     """The next process goes on with what was given back; when nothing is left to do, SIGTERM ends it at once."""
     process = await stage.worker(drain_ms=PATIENT_MS)
-    status = await stage.ended(long, "a task that was given back", more_s=_LONG_MS / 1000)
+    status = await stage.ended(long, "a task that was given back", more_s=(stage.drain_ms + _LONGER_MS) / 1000)
     stage.expect(status == "completed", "a task that was given back failed: a retry was spent on it")
     output = json_of((await stage.step(long, "beating")).output_json)
     resumed = output.get("resumed_at_ms") if isinstance(output, dict) else None

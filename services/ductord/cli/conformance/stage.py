@@ -31,6 +31,7 @@ from ductord.model.errors import Refusal
 STOP_S: Final = 1.5
 """How much longer than it is told a worker may take to end, and an idle one at all."""
 DRAIN_MS: Final = 3_000
+PATIENCE_S: Final = 10.0
 _LOOK_S: Final = 0.05
 _EXACT: Final = common_pb2.PAYLOAD_FORMAT_JSON
 _ENDED: Final = {
@@ -60,7 +61,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str]
     tenant: str
     api_key: str = ""
-    patience_s: float = 10.0
+    patience_s: float = PATIENCE_S
     start_s: float = 60.0
 
 
@@ -78,6 +79,8 @@ class Stage:
         self.patience_s = trial.patience_s
         self.late_s = trial.patience_s / 10
         """How late what has a time of its own may be."""
+        self.drain_ms = DRAIN_MS + max(int((trial.patience_s - PATIENCE_S) * 150), 0)
+        """How long a worker may drain: on a machine that has other things to do a short task takes longer to end."""
         self._trial = trial
         self._client = client
         self._runs: list[str] = []
@@ -126,9 +129,9 @@ class Stage:
                 archive = definition_api.ArchiveWorkflowDefinitionRequest(id=self._definition_id)
                 await self._client.call(self._client.definitions.ArchiveWorkflowDefinition, archive)
 
-    async def worker(self, *, drain_ms: int = DRAIN_MS) -> Process:
+    async def worker(self, *, drain_ms: int | None = None) -> Process:
         """Start the worker and wait for its first poll. Raises `Abandoned`."""
-        process = Process(self._trial.command, self._environment(drain_ms))
+        process = Process(self._trial.command, self._environment(self.drain_ms if drain_ms is None else drain_ms))
         polls = len(self.proxy.of(POLL))
         await process.start()
         self.processes.append(process)
