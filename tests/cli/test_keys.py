@@ -188,6 +188,7 @@ def test_a_key_lives_from_create_to_revoke(secured: Secured) -> None:
         (["key", "create", "x"], "acme", 1, "scopes"),
         (["key", "create", "x", "--scope", "admin", "--expires", "soon"], "acme", 2, "--expires"),
         (["key", "create", "x", "--scope", "admin", "--out", "/nowhere/x"], "acme", 2, "--out /nowhere/x"),
+        (["key", "create", "x", "--scope", "admin", "--out", __file__], "acme", 2, "is there already"),
         (["key", "create", "bootstrap", "--scope", "admin"], "acme", 1, "API_KEY_NAME_TAKEN"),
         (["key", "rotate", "bootstrap", "--overlap", "long"], "acme", 2, "--overlap"),
         (["key", "show", "nobody"], "acme", 1, "API_KEY_NOT_FOUND"),

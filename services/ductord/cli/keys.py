@@ -144,6 +144,8 @@ async def _created(keeper: Keeper, draft: Draft, out: str, as_json: bool) -> int
     )
     if draft.expires:
         request.expire_time.CopyFrom(time_after(draft.expires, "--expires"))
+    if out and Path(out).exists():  # only a rotation replaces a token: another one may be in there, and cannot be read again
+        raise CommandFailed(f"--out {out} is there already", way_out="name a new file", code=MISUSED)
     with _Outlet(out) as outlet:
         answer = await keeper.create(request)
         outlet.write(answer.token)
