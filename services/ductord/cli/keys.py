@@ -144,9 +144,7 @@ async def _created(keeper: Keeper, draft: Draft, out: str, as_json: bool) -> int
     )
     if draft.expires:
         request.expire_time.CopyFrom(time_after(draft.expires, "--expires"))
-    if out and Path(out).exists():  # only a rotation replaces a token: another one may be in there, and cannot be read again
-        raise CommandFailed(f"--out {out} is there already", way_out="name a new file", code=MISUSED)
-    with _Outlet(out) as outlet:
+    with _Outlet(out, new=True) as outlet:
         answer = await keeper.create(request)
         outlet.write(answer.token)
     if as_json:
@@ -159,13 +157,17 @@ async def _created(keeper: Keeper, draft: Draft, out: str, as_json: bool) -> int
 class _Outlet(contextlib.AbstractContextManager["_Outlet"]):
     """Where a token goes that cannot be read again: a file that is opened before the key is made, so that no token is lost to a folder that is not there."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, new: bool = False) -> None:
+        """`new`: the file must not be there yet. Another token may be in it, which could not be read again: only a rotation replaces one."""
         self._path = Path(path) if path else None
+        self._new = new
         self._descriptor = -1
         self._name = ""
 
     def __enter__(self) -> "_Outlet":
         if self._path is not None:
+            if self._new and self._path.exists():
+                raise CommandFailed(f"--out {self._path} is there already", way_out="name a new file", code=MISUSED)
             try:
                 self._descriptor, self._name = tempfile.mkstemp(dir=self._path.parent, prefix=".key")  # 0600
             except OSError as error:
