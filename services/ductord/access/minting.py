@@ -13,7 +13,7 @@ import orjson
 
 from ductord.access.drafts import Draft, hash_of, new_token
 from ductord.access.kept import Key, key_of, not_found
-from ductord.db.pool import retrying, tenant_transaction
+from ductord.db.pool import in_tenant_transaction
 from ductord.db.queries import Queries
 from ductord.model.ids import canonical, derived
 from ductord.model.keys import Token
@@ -122,12 +122,7 @@ async def named(db: asyncpg.Connection, tenant_id: str, name: str) -> Key | None
 
 async def bootstrap(pool: asyncpg.Pool, draft: Draft, by: By) -> Minted:
     """`make` in a transaction of its own, for who has a database login of admin's and no key yet."""
-
-    async def attempt() -> Minted:
-        async with tenant_transaction(pool, draft.tenant_id) as db:
-            return await make(db, draft, by)
-
-    return await retrying(attempt)
+    return await in_tenant_transaction(pool, draft.tenant_id, lambda db: make(db, draft, by))
 
 
 def refuse_overlap(overlap_s: int) -> None:

@@ -13,7 +13,7 @@ from ductor.workflow.v1 import admin_service_pb2 as api
 from ductord.access import drafts, minting
 from ductord.access.kept import Key, key_of
 from ductord.access.minting import By
-from ductord.db.pool import OnRetry, retrying, tenant_transaction
+from ductord.db.pool import OnRetry, in_tenant_transaction
 from ductord.db.queries import Queries
 from ductord.model.ids import canonical
 from ductord.rpc.answers import response_metadata, time_of, timestamp, timestamp_or_none
@@ -106,13 +106,7 @@ class ApiKeys:
         return api.RevokeApiKeyResponse(data=shown(key), metadata=response_metadata(key.now))
 
     async def _in_transaction(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        tenant_id = caller().tenant
-
-        async def attempt() -> T:
-            async with tenant_transaction(self._pool, tenant_id) as db:
-                return await work(db)
-
-        return await retrying(attempt, on_retry=self._on_retry)
+        return await in_tenant_transaction(self._pool, caller().tenant, work, on_retry=self._on_retry)
 
 
 def shown(key: Key) -> api.ApiKey:

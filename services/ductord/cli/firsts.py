@@ -15,7 +15,7 @@ from ductord.access import drafts, minting
 from ductord.access.minting import By
 from ductord.cli.ending import CommandFailed
 from ductord.cli.keys import write_token
-from ductord.db.pool import open_pool, retrying, tenant_transaction
+from ductord.db.pool import in_tenant_transaction, open_pool
 from ductord.model.errors import Refusal
 from ductord.model.keys import PLATFORM_SCOPES, PLATFORM_TENANT, TENANT_SCOPES, Token, parse_token
 from ductord.rpc.config import Settings
@@ -55,15 +55,14 @@ async def _see_to(pool: asyncpg.Pool, tenant_id: str, file: Path) -> None:
         tenant_id, name=NAME, scopes=PLATFORM_SCOPES if tenant_id == PLATFORM_TENANT else TENANT_SCOPES
     )
 
-    async def attempt() -> str:
-        async with tenant_transaction(pool, tenant_id) as db:
-            if there is not None and await _good(db, tenant_id, there):
-                return ""
-            if (before := await minting.named(db, tenant_id, NAME)) is not None and before.key_id != draft.key_id:
-                await minting.revoke(db, tenant_id, before.key_id, _BY)
-            return (await minting.make(db, draft, _BY)).token
+    async def made(db: asyncpg.Connection) -> str:
+        if there is not None and await _good(db, tenant_id, there):
+            return ""
+        if (before := await minting.named(db, tenant_id, NAME)) is not None and before.key_id != draft.key_id:
+            await minting.revoke(db, tenant_id, before.key_id, _BY)
+        return (await minting.make(db, draft, _BY)).token
 
-    if token := await retrying(attempt):
+    if token := await in_tenant_transaction(pool, tenant_id, made):
         write_token(file, token)
 
 

@@ -168,3 +168,19 @@ async def retrying(attempt: Callable[[], Awaitable[T]], *, tries: int = 5, on_re
                 on_retry(error)
             await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2**number)
     raise AssertionError("unreachable")
+
+
+async def in_tenant_transaction(
+    pool: asyncpg.Pool,
+    tenant_id: str,
+    work: Callable[[asyncpg.Connection], Awaitable[T]],
+    *,
+    on_retry: OnRetry | None = None,
+) -> T:
+    """What `work` gives in one transaction of the tenant. It may be done again, as `retrying` says."""
+
+    async def attempt() -> T:
+        async with tenant_transaction(pool, tenant_id) as db:
+            return await work(db)
+
+    return await retrying(attempt, on_retry=on_retry)

@@ -8,7 +8,7 @@ import asyncpg
 
 from ductor.workflow.v1 import schedule_service_pb2 as api
 from ductor.workflow.v1 import schedule_service_pb2_grpc as rpc
-from ductord.db.pool import OnRetry, retrying, tenant_transaction
+from ductord.db.pool import OnRetry, in_tenant_transaction
 from ductord.db.queries import Queries
 from ductord.model.ids import canonical
 from ductord.rpc.answers import response_metadata
@@ -97,13 +97,7 @@ class Looks(rpc.ScheduleServiceServicer):
 
     async def _in_transaction(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         """What `work` gives, in a transaction of the caller's tenant. It may be done again."""
-        tenant_id = caller().tenant
-
-        async def attempt() -> T:
-            async with tenant_transaction(self._pool, tenant_id) as db:
-                return await work(db)
-
-        return await retrying(attempt, on_retry=self._on_retry)
+        return await in_tenant_transaction(self._pool, caller().tenant, work, on_retry=self._on_retry)
 
 
 def _cut(
