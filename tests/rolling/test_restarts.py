@@ -24,14 +24,14 @@ async def test_kb_03_every_process_is_replaced_under_load(
     suite: Suite, caller: Caller, owner: asyncpg.Connection, recorder: Recorder
 ) -> None:
     """Both replicas of each service, one after the other, by processes of the same release."""
-    traffic = Traffic(caller, owner, recorder, starting=True)
-    await traffic.publish()
-    traffic.begin()
-    for _ in range(ROUNDS):
-        await suite.roll(REPLICAS[0])
-        await traffic.catch_up()
-        await suite.roll(REPLICAS[1])
-    await traffic.end()
+    async with Traffic(caller, owner, recorder, starting=True) as traffic:
+        await traffic.publish()
+        traffic.begin()
+        for _ in range(ROUNDS):
+            await suite.roll(REPLICAS[0])
+            await traffic.catch_up()
+            await suite.roll(REPLICAS[1])
+        await traffic.end()
     await audit(traffic)
     assert not (told := suite.complaints()), "\n\n".join(told)
 
@@ -40,13 +40,13 @@ async def test_kb_03_every_process_is_replaced_beside_an_older_release(
     suite: Suite, caller: Caller, owner: asyncpg.Connection, recorder: Recorder
 ) -> None:
     """One replica of each service goes back to the older release; beside it the other one is replaced; then the older ones are replaced by this release."""
-    traffic = Traffic(caller, owner, recorder, starting=False)
-    await traffic.publish()
-    traffic.begin()
-    for _ in range(ROUNDS):
-        await suite.roll(REPLICAS[0], old=True)
-        await suite.roll(REPLICAS[1])
-        await suite.roll(REPLICAS[0])
-    await traffic.end()
+    async with Traffic(caller, owner, recorder, starting=False) as traffic:
+        await traffic.publish()
+        traffic.begin()
+        for _ in range(ROUNDS):
+            await suite.roll(REPLICAS[0], old=True)
+            await suite.roll(REPLICAS[1])
+            await suite.roll(REPLICAS[0])
+        await traffic.end()
     await audit(traffic)
     assert not (told := suite.complaints()), "\n\n".join(told)

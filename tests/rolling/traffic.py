@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import asyncpg
 import grpc
@@ -47,6 +47,15 @@ class Traffic:
         """Streams that ended with their process and were taken up behind the last message."""
         self._ids: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        """Nothing of it goes on when its test is over, whatever became of the test."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def publish(self) -> None:
         """The definitions: a chain of effects, one with a person and an event in between, and two that are started by something else than a call."""
@@ -121,13 +130,17 @@ class Traffic:
     async def _every(self, each: Callable[[int], Awaitable[None]], pause: float) -> None:
         """One after the other until it is over; what one of them raises is in the caller's book already, or the test's end."""
         running: set[asyncio.Task[None]] = set()
-        for number in itertools.count():
-            running.add(asyncio.ensure_future(self._one(each, number)))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), pause)
-            if self._over.is_set():
-                await asyncio.gather(*running)
-                return
+        try:
+            for number in itertools.count():
+                running.add(asyncio.ensure_future(self._one(each, number)))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), pause)
+                if self._over.is_set():
+                    await asyncio.gather(*running)
+                    return
+        finally:
+            for one in running:
+                one.cancel()
 
     async def _one(self, each: Callable[[int], Awaitable[None]], number: int) -> None:
         with suppress(grpc.aio.AioRpcError, ConnectionError):

@@ -29,6 +29,8 @@ from tests.support.mother import Child, Mother, mother
 TENANT = "chaos"
 SERVE = ("ductord.cli", "serve")
 _ROOT = Path(__file__).resolve().parents[2]
+_GIVEN: set[int] = set()
+"""Ports that this process has given out: whoever got one may not listen there yet, or not at the moment."""
 _EAGER = [(f"grpc.{name}_reconnect_backoff_ms", 50) for name in ("initial", "min", "max")]
 
 
@@ -36,8 +38,11 @@ def free_port() -> int:
     """A loopback port that is free, and that no connection going out gets while its process is being restarted: the system gives those higher ones."""
     while True:
         port = random.randrange(12_000, 32_000)
+        if port in _GIVEN:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _GIVEN.add(port)
             return port
 
 
