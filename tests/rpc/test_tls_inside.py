@@ -15,6 +15,7 @@ from ductor.workflow.v1 import workflow_trigger_service_pb2_grpc as trigger_grpc
 from ductord.rpc.channels import outgoing
 from ductord.rpc.config import ConfigurationRefused
 from ductord.rpc.host import Host, Scope, Service, hosting
+from ductord.rpc.process import Process
 from ductord.rpc.server import _bound
 from tests.rpc.echo import Echo, loopback
 from tests.rpc.trusting import refused, trigger
@@ -65,7 +66,7 @@ async def test_probes_have_a_plaintext_port_with_health_and_nothing_else(ours: A
     """KB-02: open before the services start, `live` from then until the end, ready only in between."""
     seen: list[list[int]] = []
 
-    async def health(host: Host) -> list[int]:
+    async def health(host: Process) -> list[int]:
         assert host.health_address is not None
         async with grpc.aio.insecure_channel(host.health_address.reachable) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
@@ -73,10 +74,10 @@ async def test_probes_have_a_plaintext_port_with_health_and_nothing_else(ours: A
             return [(await stub.Check(request, timeout=20)).status for request in asked]
 
     async def start(scope: Scope) -> None:
-        seen.append(await health(scope._host))
+        seen.append(await health(scope._process))
 
         async def drain() -> None:
-            seen.append(await health(scope._host))
+            seen.append(await health(scope._process))
 
         scope.on_drain(drain)
 

@@ -7,6 +7,7 @@
 | `addresses`  | listen addresses, the rule that auth off stays on loopback (N3), callers' hosts                           |
 | `host`       | `Service` (what a deployable is), `hosting`, `serve`: the process, its start and its stop                 |
 | `scope`      | `Scope`: what a service's `start` registers on                                                            |
+| `process`    | what the services of one process share                                                                    |
 | `stopping`   | steps of a stop that may not hold up the others                                                           |
 | `signals`    | SIGTERM and its like: heard from the first until the process is gone                                      |
 | `server`     | the `grpc.aio` server, reflection, the wrapping of every RPC                                              |

@@ -17,11 +17,9 @@ from importlib import metadata
 import msgspec
 
 from ductord.rpc import logs, payloads, tls, tracing
-from ductord.rpc.addresses import Address
-from ductord.rpc.config import ConfigurationRefused, Settings, TargetService
-from ductord.rpc.health import Health
-from ductord.rpc.metrics import Metrics
-from ductord.rpc.operations import HttpServer, Operations
+from ductord.rpc.config import Settings
+from ductord.rpc.operations import HttpServer
+from ductord.rpc.process import Process
 from ductord.rpc.scope import Scope
 from ductord.rpc.server import HealthServer, RpcServer
 from ductord.rpc.signals import heard
@@ -49,39 +47,18 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
         await serve([self], settings, stop=stop)
 
 
-class Host:
+class Host(Process):
     """A running process, as its composer and the tests see it."""
 
     def __init__(self, services: Sequence[Service], settings: Settings) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
+        super().__init__(settings, {service.name for service in services})
         build = self.metrics.gauge("ductor_build_info", "The release that runs; always 1.", ("version",))
         build.labels(_release()).set(1)
-        self.health = Health()
-        self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
         """Set by a second signal: the drain is cut short."""
-        self.server: RpcServer
-        self.certificates: dict[str, tls.CertificateFiles | None]
-        """Of the gRPC port, the HTTP port, and of calls to other processes; None: plaintext."""
-        self.operations = Operations(self.health, self.metrics)
         payloads.warn_above(settings.payload_warn_bytes)
-        self.grpc_address: Address
-        self.http_address: Address | None = None
-        self.health_address: Address | None = None
         self._http: HttpServer | None = None
-        self._names = {service.name for service in services}
         self._scopes = [(service, Scope(service.name, self, self.health.add(service.name))) for service in services]
-
-    def target(self, service: TargetService, caller: str) -> str:
-        """Where `service` is called from this process."""
-        if target := self.settings.target(service):
-            return target
-        if service in self._names:
-            return self.server.inside()
-        raise ConfigurationRefused(
-            f"{caller} calls {service}, which is not in this process: set DUCTOR_{service.upper()}_TARGET"
-        )
 
     async def run(self, stack: AsyncExitStack) -> None:
         """Start everything; `stack` undoes it, in whatever state it is."""

@@ -6,7 +6,7 @@ It only takes down and passes on; what is started and stopped when is the host's
 import functools
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -17,10 +17,8 @@ from ductord.rpc.credentials import Sign
 from ductord.rpc.health import Check, Pulse, ServiceHealth
 from ductord.rpc.loops import Loop, Translate, Turn
 from ductord.rpc.operations import App
+from ductord.rpc.process import Process
 from ductord.rpc.server import Add
-
-if TYPE_CHECKING:
-    from ductord.rpc.host import Host
 
 _log = logging.getLogger("ductor.host")
 
@@ -36,48 +34,48 @@ class Pool(Protocol):
 class Scope:
     """What a service's `start` gets: the settings, and where to register what it offers and needs."""
 
-    def __init__(self, name: str, host: "Host", health: ServiceHealth) -> None:
+    def __init__(self, name: str, process: Process, health: ServiceHealth) -> None:
         self.name = name
-        self.settings = host.settings
-        self.metrics = host.metrics
-        self.draining = host.draining
+        self.settings = process.settings
+        self.metrics = process.metrics
+        self.draining = process.draining
         """Set when the process was asked to stop: long waits end."""
         self.loops: list[Loop] = []
         """What was registered, in the order of it: these three are the host's."""
         self.drains: list[Callable[[], Awaitable[None]]] = []
         self.closes: list[Callable[[], Awaitable[None]]] = []
-        self._host = host
+        self._process = process
         self._health = health
         self._translate: Translate = lambda error: None
-        self._failures = host.metrics.counter(
+        self._failures = process.metrics.counter(
             "ductor_loop_failures", "Turns of background loops that raised.", ("loop", "reason")
         )
-        self._retries = host.metrics.counter(
+        self._retries = process.metrics.counter(
             "ductor_transaction_retries", "Transactions that were tried again.", ("service", "reason")
         )
-        ready = host.metrics.gauge(
+        ready = process.metrics.gauge(
             "ductor_service_ready", "Whether the service can serve, as /readyz says: 1 or 0.", ("service",)
         )
-        ready.labels(self.name).set_function(lambda: host.health.open and not health.known())
+        ready.labels(self.name).set_function(lambda: process.health.open and not health.known())
 
     def rpcs(self, add: Add, servicer: Any) -> None:
         """Serve a generated servicer on the process's gRPC port: `scope.rpcs(add_TaskServiceServicer_to_server, servicer)`."""
-        self._health.rpc_services.append(self._host.server.add(add, servicer, lambda error: self._translate(error)))
+        self._health.rpc_services.append(self._process.server.add(add, servicer, lambda error: self._translate(error)))
 
     @property
     def authenticated(self) -> bool:
         """Whether somebody says who calls this process."""
-        return self._host.server.authenticated
+        return self._process.server.authenticated
 
     def authenticate(self, authenticator: Authenticator) -> None:
         """Have `authenticator` say who calls this process and whether they may; the credentials of calls that go on are looked at every
         `DUCTOR_KEY_CACHE_MS`."""
-        self._host.server.authenticate(authenticator)
-        self.loop("credentials", self._host.server.recheck, interval_ms=self.settings.key_cache_ms)
+        self._process.server.authenticate(authenticator)
+        self.loop("credentials", self._process.server.recheck, interval_ms=self.settings.key_cache_ms)
 
     def http(self, app: App) -> None:
         """Serve an ASGI application on the process's HTTP port, beside /livez, /readyz and /metrics. One service of a process may."""
-        self._host.operations.mount(app)
+        self._process.operations.mount(app)
 
     def loop(self, name: str, turn: Turn, *, interval_ms: int) -> Loop:
         """A background loop (see `loops`), started when every service has started."""
@@ -140,7 +138,7 @@ class Scope:
         if apart and (warning := channels.exposed(target, self.settings)):
             _log.warning("%s", warning)
         channel = channels.open_channel(
-            target, self.settings, inside=not apart, files=self._host.certificates["target"]
+            target, self.settings, inside=not apart, files=self._process.certificates["target"]
         )
         self.at_stop(functools.partial(channel.close, None))
         return channel
@@ -150,7 +148,7 @@ class Scope:
 
         Closed at stop.
         """
-        server = self._host.server
+        server = self._process.server
         channel = channels.open_channel(server.inside(), self.settings, inside=True)
         self.at_stop(functools.partial(channel.close, None))
         known = ((INSIDE_KEY, server.inside_key()),)
@@ -158,4 +156,4 @@ class Scope:
 
     def target(self, service: TargetService) -> str:
         """The address behind `channel`."""
-        return self._host.target(service, self.name)
+        return self._process.target(service, self.name)
