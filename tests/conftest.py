@@ -44,6 +44,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{name}: {count:,}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of one `xdist_group` stay together. pytest-xdist (3.8) writes a group into a field that pytest has no more since 9.2, and spreads them."""
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+        suffix = f"@{'_'.join(groups)}"
+        if groups and not item.nodeid.endswith(suffix):
+            item._id = type(item.id).parse(item.nodeid + suffix)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Database:
     """A migrated database of one test. `dsn(role)` logs in as a service's role; `owner` owns the schema and bypasses nothing by accident."""
