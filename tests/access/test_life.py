@@ -71,9 +71,12 @@ async def test_n1_a_revocation_ends_calls_and_what_waits(world: World, tenant: s
     waiting = asyncio.ensure_future(
         refusal(WorkflowTriggerServiceStub(world.channel).TriggerWorkflow(trigger, metadata=metadata, timeout=60))
     )
-    page = asyncio.ensure_future(watched_page(world, run, lost.token))
+    begun = asyncio.Event()
+    page = asyncio.ensure_future(watched_page(world, run, lost.token, begun))
     pipeline = world.host.server._pipeline
     await until(lambda: len(pipeline.going_on) == 4)
+    async with asyncio.timeout(20):
+        await begun.wait()  # before its first event the page would be told by its status
     shown = await revoke(world, lost.key.key_id, chief.token)
     assert (shown.status, shown.revoked_by) == (
         admin.API_KEY_STATUS_REVOKED,
@@ -93,11 +96,12 @@ async def _to_its_end(stream: Any) -> None:
         pass
 
 
-async def watched_page(world: World, run: str, token: str) -> str:
-    """The text of a run's stream of server-sent events, to its end."""
+async def watched_page(world: World, run: str, token: str, begun: asyncio.Event) -> str:
+    """The text of a run's stream of server-sent events, to its end. `begun`: set when the stream has."""
     path, headers = f"/api/workflows/runs/{run}/watch", {"authorization": f"Bearer {token}"}
     async with world.http.stream("GET", path, headers=headers) as answer:
         assert answer.status_code == 200
+        begun.set()
         return (await answer.aread()).decode()
 
 
