@@ -153,14 +153,21 @@ class RenewingContext(ssl.SSLContext):
         return self._files.material.context.wrap_bio(*args, **kwargs)
 
 
+_given: list[grpc.ServerCredentials] = []
+"""Every one that gRPC was given. Its core asks through a bare pointer to them, also for a connection that is at its handshake when the server and all that knew
+of it are gone: a process that lets go of them can die of it. There is one per process."""
+
+
 def server_credentials(files: CertificateFiles) -> grpc.ServerCredentials:
-    """For a gRPC port, looked at again at every connection. Keep them as long as the server lives: it holds no reference of its own."""
+    """For a gRPC port, looked at again at every connection."""
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
         return _configuration(files.material) if files.renewed() else None
 
     # None is «no change», which grpc's documentation knows and its types do not.
-    return grpc.dynamic_ssl_server_credentials(_configuration(files.material), fetch, files.mutual)  # type: ignore[arg-type]
+    credentials = grpc.dynamic_ssl_server_credentials(_configuration(files.material), fetch, files.mutual)  # type: ignore[arg-type]
+    _given.append(credentials)
+    return credentials
 
 
 def channel_credentials(files: CertificateFiles) -> grpc.ChannelCredentials:
