@@ -231,10 +231,15 @@ async def test_kb_01_a_drain_finishes_what_it_can_and_gives_back_the_rest(workin
     quick.open.set()
     await stop
     assert loop.time() - begin < 4 + 30
-    assert await queue.outcomes() == {"succeeded": 5, "released": 5, None: 7}
+    outcomes = await queue.outcomes()
+    on_its_way = (
+        outcomes["released"] - 5
+    )  # a poll that crossed the stop may have been given new ones: they go back, and are not begun
+    assert 0 <= on_its_way <= 7
+    assert (outcomes["succeeded"], outcomes.get(None, 0)) == (5, 7 - on_its_way)
     assert await queue.leased() == 0
     assert slow.cancelled == 5
-    assert len(await queue.wakeups()) == 10
+    assert len(await queue.wakeups()) == 10 + on_its_way
 
 
 async def test_kb_01_a_drain_with_nothing_at_work_is_quick(working: Working, queue: Queue) -> None:
